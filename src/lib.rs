@@ -1,0 +1,3 @@
+//! Fatia.
+pub mod domain;
+pub mod wire;

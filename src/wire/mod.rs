@@ -1,0 +1,16 @@
+//! Floor 1: the messages between senders and the service.
+//!
+//! Owns the outer formats: the usage message, the compressed body, the signature over it, and the
+//! acknowledgement. Turns messages into domain values and back, so that neither `domain` nor `services`
+//! knows a format's version.
+//!
+//! Does not own: storage, the decision whether a batch is taken, transport.
+//!
+//! Always true here: a released format never changes its meaning; a new one stands beside it. Unknown fields
+//! are refused. A bad row is a value and never takes the good ones with it.
+#![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
+
+pub mod ack;
+pub mod body;
+pub mod signature;
+pub mod usage_v1;
