@@ -1,3 +1,10 @@
-//! Fatia.
+//! Fatia: multi-tenant GPU chargeback and licenses.
+//!
+//! Floors, each importing only those below it: `domain` (values and decisions) → `store`, `wire` (tables and
+//! messages) → `services` (one function a request) → the edges (`cli`, `worker`). The map is ARCHITECTURE.md.
+
 pub mod domain;
 pub mod wire;
+
+#[cfg(feature = "server")]
+pub mod store;

@@ -171,16 +171,9 @@ pub fn divide(
     rules: &MappingRules,
 ) -> Result<DeviceHour, AllocationError> {
     let device = facts.device;
-    let out_of_range = |source| AllocationError::OutOfRange {
-        device: device.uuid.clone(),
-        source,
-    };
+    let out_of_range = |source| AllocationError::OutOfRange { device: device.uuid.clone(), source };
     let segments = segments.map(|each| each.segments.as_slice()).unwrap_or_default();
-    let mut leaves = Leaves {
-        leaves: Vec::new(),
-        hour,
-        rules,
-    };
+    let mut leaves = Leaves { leaves: Vec::new(), hour, rules };
     let mut unknown_profiles = Vec::new();
     let mut nanos = 0_i64;
     for service in facts.in_service {
@@ -191,17 +184,11 @@ pub fn divide(
                 None => None,
             };
             if let Some(shares) = &shares {
-                unknown_profiles.extend(
-                    shares
-                        .unknown_profiles
-                        .iter()
-                        .map(|profile| (profile.clone(), span)),
-                );
+                unknown_profiles
+                    .extend(shares.unknown_profiles.iter().map(|profile| (profile.clone(), span)));
             }
             for (piece, states) in pieces(span, facts.states, rules) {
-                leaves
-                    .add(piece, segment, shares.as_ref(), states)
-                    .map_err(out_of_range)?;
+                leaves.add(piece, segment, shares.as_ref(), states).map_err(out_of_range)?;
             }
         }
     }
@@ -211,10 +198,7 @@ pub fn divide(
     Ok(DeviceHour {
         device: device.uuid.clone(),
         model: device.model.clone(),
-        counted_to: facts
-            .in_service
-            .last()
-            .map_or(hour.hour.start(), |span| span.end()),
+        counted_to: facts.in_service.last().map_or(hour.hour.start(), |span| span.end()),
         in_service,
         parts,
         unknown_profiles,
@@ -257,15 +241,9 @@ fn pieces(span: Span, states: &[DeclaredState], rules: &MappingRules) -> Vec<(Sp
     edges.sort_unstable();
     edges.dedup();
     let declared = |at: Instant| {
-        let holds = |kind: DeclaredKind| {
-            states
-                .iter()
-                .any(|state| state.kind == kind && state.span.contains(at))
-        };
-        Declared {
-            maintenance: holds(DeclaredKind::Maintenance),
-            unhealthy: holds(DeclaredKind::Unhealthy),
-        }
+        let holds =
+            |kind: DeclaredKind| states.iter().any(|state| state.kind == kind && state.span.contains(at));
+        Declared { maintenance: holds(DeclaredKind::Maintenance), unhealthy: holds(DeclaredKind::Unhealthy) }
     };
     edges
         .windows(2)
@@ -307,12 +285,7 @@ impl Shares {
             shares.push(share);
         }
         let Normalised { shares, rest } = normalise(&shares)?;
-        Ok(Self {
-            held: holders.into_iter().zip(shares).collect(),
-            rest,
-            unknown_mode,
-            unknown_profiles,
-        })
+        Ok(Self { held: holders.into_iter().zip(shares).collect(), rest, unknown_mode, unknown_profiles })
     }
 }
 
@@ -332,21 +305,12 @@ impl Leaves<'_> {
         shares: Option<&Shares>,
         declared: Declared,
     ) -> Result<(), OutOfRange> {
-        let held_state = if declared.unhealthy {
-            PartState::Unhealthy
-        } else {
-            PartState::Used
-        };
+        let held_state = if declared.unhealthy { PartState::Unhealthy } else { PartState::Used };
         for (holder, share) in shares.map(|shares| shares.held.as_slice()).unwrap_or_default() {
-            let owner = self
-                .hour
-                .evidence
-                .get(holder.evidence)
-                .map(|seen| self.rules.owner(seen, piece.start()));
+            let owner =
+                self.hour.evidence.get(holder.evidence).map(|seen| self.rules.owner(seen, piece.start()));
             let mode = self.hour.slices.get(holder.slice).map(|slice| slice.mode);
-            self.leaf(held_state, Some(*holder), owner, mode)
-                .weight
-                .add(piece.nanos(), *share)?;
+            self.leaf(held_state, Some(*holder), owner, mode).weight.add(piece.nanos(), *share)?;
         }
         let unknown_mode = shares.and_then(|shares| shares.unknown_mode);
         let nobody_vouches = segment.is_none_or(|segment| !segment.covered);
@@ -361,9 +325,7 @@ impl Leaves<'_> {
         };
         let rest = shares.map_or(Share::WHOLE, |shares| shares.rest);
         if rest.numerator() > 0 {
-            self.leaf(rest_state, None, None, unknown_mode)
-                .weight
-                .add(piece.nanos(), rest)?;
+            self.leaf(rest_state, None, None, unknown_mode).weight.add(piece.nanos(), rest)?;
         }
         Ok(())
     }
@@ -381,13 +343,7 @@ impl Leaves<'_> {
         let at = match self.leaves.iter().position(same) {
             Some(at) => at,
             None => {
-                self.leaves.push(Leaf {
-                    state,
-                    holder,
-                    owner,
-                    mode,
-                    weight: Weight::default(),
-                });
+                self.leaves.push(Leaf { state, holder, owner, mode, weight: Weight::default() });
                 self.leaves.len().saturating_sub(1)
             }
         };
@@ -396,10 +352,7 @@ impl Leaves<'_> {
     }
 
     fn into_parts(self, device: &Device, in_service: Quantity) -> Result<Vec<Part>, AllocationError> {
-        let out_of_range = |source| AllocationError::OutOfRange {
-            device: device.uuid.clone(),
-            source,
-        };
+        let out_of_range = |source| AllocationError::OutOfRange { device: device.uuid.clone(), source };
         let mut parts = Vec::with_capacity(self.leaves.len().saturating_add(1));
         let mut sum = Quantity::ZERO;
         for leaf in self.leaves {
@@ -416,9 +369,7 @@ impl Leaves<'_> {
                 mode: leaf.mode,
                 sku: sku(
                     device,
-                    leaf.holder
-                        .and_then(|holder| self.hour.slices.get(holder.slice))
-                        .map(|s| &s.size),
+                    leaf.holder.and_then(|holder| self.hour.slices.get(holder.slice)).map(|s| &s.size),
                 ),
                 estimated: false,
                 quantity,
@@ -427,10 +378,7 @@ impl Leaves<'_> {
         let left = in_service.minus(sum).map_err(out_of_range)?;
         if left < Quantity::ZERO {
             let excess = sum.minus(in_service).map_err(out_of_range)?;
-            return Err(AllocationError::Overfull {
-                device: device.uuid.clone(),
-                excess,
-            });
+            return Err(AllocationError::Overfull { device: device.uuid.clone(), excess });
         }
         if left > Quantity::ZERO {
             parts.push(Part {
@@ -468,11 +416,7 @@ mod tests {
     const MINUTE: i64 = 60_000_000;
 
     fn span(start: i64, end: i64) -> Span {
-        Span::new(
-            Instant::from_micros(start * MINUTE),
-            Instant::from_micros(end * MINUTE),
-        )
-        .unwrap()
+        Span::new(Instant::from_micros(start * MINUTE), Instant::from_micros(end * MINUTE)).unwrap()
     }
 
     struct Case {
@@ -498,11 +442,7 @@ mod tests {
                 slices: self
                     .rows
                     .iter()
-                    .map(|(_, mode, size, _)| Slice {
-                        device: uuid.clone(),
-                        mode: *mode,
-                        size: size.clone(),
-                    })
+                    .map(|(_, mode, size, _)| Slice { device: uuid.clone(), mode: *mode, size: size.clone() })
                     .collect(),
                 evidence: self
                     .rows
@@ -517,42 +457,19 @@ mod tests {
                     })
                     .collect(),
                 rows: (0..self.rows.len())
-                    .map(|at| Row {
-                        slice: at,
-                        evidence: at,
-                        span: self.rows[at].3,
-                        uncut: self.rows[at].3,
-                    })
+                    .map(|at| Row { slice: at, evidence: at, span: self.rows[at].3, uncut: self.rows[at].3 })
                     .collect(),
                 coverage: self
                     .covered
                     .iter()
-                    .map(|span| Coverage {
-                        device: uuid.clone(),
-                        span: *span,
-                        of: CoverageOf::Holding,
-                    })
+                    .map(|span| Coverage { device: uuid.clone(), span: *span, of: CoverageOf::Holding })
                     .collect(),
             };
             let mut claims = Claims::new();
-            claims.add(
-                &Source {
-                    rank: SourceRank::Import,
-                    sender: Name::fixed("s"),
-                },
-                1,
-                &batch,
-            );
+            claims.add(&Source { rank: SourceRank::Import, sender: Name::fixed("s") }, 1, &batch);
             let hour = claims.fold(&[span(0, 60)]).remove(0);
-            let device = Device {
-                uuid: uuid.clone(),
-                model: Name::fixed("A10"),
-            };
-            let facts = DeviceFacts {
-                device: &device,
-                in_service: &self.in_service,
-                states: &self.states,
-            };
+            let device = Device { uuid: uuid.clone(), model: Name::fixed("A10") };
+            let facts = DeviceFacts { device: &device, in_service: &self.in_service, states: &self.states };
             let divided = divide(&facts, &hour, hour.devices.first(), &MappingRules::default()).unwrap();
             let sum = Quantity::sum(divided.parts.iter().map(|part| part.quantity)).unwrap();
             assert_eq!(sum, divided.in_service, "parts sum to the whole");
@@ -563,12 +480,7 @@ mod tests {
                     let tenant = part.owner.as_ref().and_then(|owner| owner.tenant.clone());
                     let mode = part.mode.map_or("none", SharingMode::word);
                     let tenant = tenant.map_or("-".to_owned(), |name| name.to_string());
-                    format!(
-                        "{} {tenant} {mode} {} {}",
-                        part.state.word(),
-                        part.sku,
-                        part.quantity.micro()
-                    )
+                    format!("{} {tenant} {mode} {} {}", part.state.word(), part.sku, part.quantity.micro())
                 })
                 .collect();
             assert_eq!(shown, want);
@@ -641,14 +553,8 @@ mod tests {
     fn maintenance_takes_what_is_unheld_and_unhealthy_keeps_the_holder() {
         let mut case = Case::new(&[("a", TimeSlicing, Declared(250_000), span(0, 60))]);
         case.states = vec![
-            DeclaredState {
-                kind: DeclaredKind::Maintenance,
-                span: span(0, 30),
-            },
-            DeclaredState {
-                kind: DeclaredKind::Unhealthy,
-                span: span(15, 45),
-            },
+            DeclaredState { kind: DeclaredKind::Maintenance, span: span(0, 30) },
+            DeclaredState { kind: DeclaredKind::Unhealthy, span: span(15, 45) },
         ];
         case.check(&[
             "used a time_slicing A10:share 125000",

@@ -37,10 +37,7 @@ pub struct UnknownWord {
 impl UnknownWord {
     /// An error that lists what would have been known.
     pub fn new<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        Self {
-            word: word.to_owned(),
-            known: known.into_iter().collect::<Vec<_>>().join(", "),
-        }
+        Self { word: word.to_owned(), known: known.into_iter().collect::<Vec<_>>().join(", ") }
     }
 }
 

@@ -107,6 +107,44 @@ impl ScopeId {
     }
 }
 
+/// What a batch speaks for: exactly one node or one pool.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScopeName {
+    /// Node or pool.
+    pub kind: ScopeKind,
+    /// Its name.
+    pub name: Name,
+}
+
+/// A node, or a pool of devices without ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ScopeKind {
+    /// One host.
+    Node,
+    /// The in-service devices of one model on a node or cluster.
+    Pool,
+}
+
+impl ScopeKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Node, Self::Pool];
+
+    /// The word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Pool => "pool",
+        }
+    }
+
+    /// Reads a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
 /// Work is leased by bucket: a stable hash of the node's (or the tenant's) name, 0 to 255.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u8);
@@ -118,17 +156,17 @@ impl Bucket {
     /// The bucket of a name. FNV-1a folded to eight bits: stable over versions and machines.
     #[must_use]
     pub fn of(name: &Name) -> Self {
-        let hash = name
-            .as_str()
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        Self(
-            hash.to_be_bytes()
-                .into_iter()
-                .fold(0, |folded, byte| folded ^ byte),
-        )
+        let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(hash.to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte))
+    }
+
+    /// The bucket of a tenant.
+    #[must_use]
+    pub fn of_tenant(tenant: TenantId) -> Self {
+        let bytes = tenant.0.to_be_bytes();
+        Self(bytes.into_iter().fold(0, |folded, byte| folded ^ byte))
     }
 
     /// The number as stored.
@@ -154,10 +192,7 @@ mod tests {
 
     #[test]
     fn buckets_do_not_move_between_versions() {
-        assert_eq!(
-            Bucket::of(&Name::fixed("node-1")).stored(),
-            Bucket::of(&Name::fixed("node-1")).stored()
-        );
+        assert_eq!(Bucket::of(&Name::fixed("node-1")).stored(), Bucket::of(&Name::fixed("node-1")).stored());
         let mut used = std::collections::BTreeSet::new();
         for node in 0..4_096 {
             used.insert(Bucket::of(&Name::parse(&format!("node-{node:04}")).unwrap()));

@@ -60,12 +60,10 @@ pub struct Condition {
 
 impl Condition {
     fn is_met(&self, evidence: &Evidence) -> bool {
-        evidence
-            .get(self.field)
-            .is_some_and(|seen| match self.comparison {
-                Comparison::Equal => *seen == self.value,
-                Comparison::Prefix => seen.as_str().starts_with(self.value.as_str()),
-            })
+        evidence.get(self.field).is_some_and(|seen| match self.comparison {
+            Comparison::Equal => *seen == self.value,
+            Comparison::Prefix => seen.as_str().starts_with(self.value.as_str()),
+        })
     }
 }
 
@@ -104,18 +102,9 @@ impl MappingRules {
     #[must_use]
     pub fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by_key(|rule| {
-            let conditions: Vec<(EvidenceField, Comparison, Name)> = rule
-                .conditions
-                .iter()
-                .map(|c| (c.field, c.comparison, c.value.clone()))
-                .collect();
-            (
-                rule.order,
-                rule.effective,
-                conditions,
-                rule.tenant.clone(),
-                rule.project.clone(),
-            )
+            let conditions: Vec<(EvidenceField, Comparison, Name)> =
+                rule.conditions.iter().map(|c| (c.field, c.comparison, c.value.clone())).collect();
+            (rule.order, rule.effective, conditions, rule.tenant.clone(), rule.project.clone())
         });
         Self { rules }
     }
@@ -128,10 +117,7 @@ impl MappingRules {
         let fits =
             |rule: &&Rule| rule.effective.contains(at) && rule.conditions.iter().all(|c| c.is_met(evidence));
         if let Some(rule) = self.rules.iter().find(fits) {
-            return Owner {
-                tenant: Some(rule.tenant.clone()),
-                project: rule.project.clone(),
-            };
+            return Owner { tenant: Some(rule.tenant.clone()), project: rule.project.clone() };
         }
         match evidence.get(EvidenceField::Tenant) {
             Some(tenant) => Owner {
@@ -141,10 +127,7 @@ impl MappingRules {
                     .cloned()
                     .unwrap_or_else(|| Name::fixed(DEFAULT_PROJECT)),
             },
-            None => Owner {
-                tenant: None,
-                project: Name::fixed(UNMAPPED_PROJECT),
-            },
+            None => Owner { tenant: None, project: Name::fixed(UNMAPPED_PROJECT) },
         }
     }
 
@@ -168,10 +151,7 @@ mod tests {
     use super::*;
 
     fn evidence(fields: &[(EvidenceField, &'static str)]) -> Evidence {
-        fields
-            .iter()
-            .map(|(field, value)| (*field, Name::fixed(value)))
-            .collect()
+        fields.iter().map(|(field, value)| (*field, Name::fixed(value))).collect()
     }
 
     fn rule(
@@ -184,11 +164,7 @@ mod tests {
         Rule {
             order,
             effective: Span::ALWAYS,
-            conditions: vec![Condition {
-                field,
-                comparison,
-                value: Name::fixed(value),
-            }],
+            conditions: vec![Condition { field, comparison, value: Name::fixed(value) }],
             tenant: Name::fixed(tenant),
             project: Name::fixed("p"),
         }
@@ -198,47 +174,24 @@ mod tests {
     fn the_first_rule_that_fits_decides() {
         let rules = MappingRules::new(vec![
             rule(20, EvidenceField::Namespace, Comparison::Prefix, "team-", "wide"),
-            rule(
-                10,
-                EvidenceField::Namespace,
-                Comparison::Equal,
-                "team-a",
-                "narrow",
-            ),
+            rule(10, EvidenceField::Namespace, Comparison::Equal, "team-a", "narrow"),
         ]);
         let owner =
             |ns: &'static str| rules.owner(&evidence(&[(EvidenceField::Namespace, ns)]), Instant::MIN);
         assert_eq!(owner("team-a").tenant, Some(Name::fixed("narrow")));
         assert_eq!(owner("team-b").tenant, Some(Name::fixed("wide")));
-        assert_eq!(
-            owner("other"),
-            Owner {
-                tenant: None,
-                project: Name::fixed(UNMAPPED_PROJECT)
-            }
-        );
+        assert_eq!(owner("other"), Owner { tenant: None, project: Name::fixed(UNMAPPED_PROJECT) });
     }
 
     #[test]
     fn a_declared_tenant_is_taken_by_the_built_in_rule_and_yields_to_an_ordered_one() {
         let declared = evidence(&[(EvidenceField::Tenant, "acme"), (EvidenceField::Workload, "w")]);
         let none = MappingRules::default();
-        let want = Owner {
-            tenant: Some(Name::fixed("acme")),
-            project: Name::fixed(DEFAULT_PROJECT),
-        };
+        let want = Owner { tenant: Some(Name::fixed("acme")), project: Name::fixed(DEFAULT_PROJECT) };
         assert_eq!(none.owner(&declared, Instant::MIN), want);
-        let rules = MappingRules::new(vec![rule(
-            1,
-            EvidenceField::Workload,
-            Comparison::Equal,
-            "w",
-            "other",
-        )]);
-        assert_eq!(
-            rules.owner(&declared, Instant::MIN).tenant,
-            Some(Name::fixed("other"))
-        );
+        let rules =
+            MappingRules::new(vec![rule(1, EvidenceField::Workload, Comparison::Equal, "w", "other")]);
+        assert_eq!(rules.owner(&declared, Instant::MIN).tenant, Some(Name::fixed("other")));
     }
 
     #[test]
@@ -248,12 +201,7 @@ mod tests {
         moved.effective = Span::new(from, to).unwrap();
         let rules = MappingRules::new(vec![moved]);
         let at = |micros: i64| {
-            rules
-                .owner(
-                    &evidence(&[(EvidenceField::User, "ana")]),
-                    Instant::from_micros(micros),
-                )
-                .tenant
+            rules.owner(&evidence(&[(EvidenceField::User, "ana")]), Instant::from_micros(micros)).tenant
         };
         assert_eq!(
             (at(9), at(10), at(19), at(20)),

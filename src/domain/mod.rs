@@ -27,10 +27,7 @@
     clippy::cast_possible_wrap,
     missing_docs
 )]
-#![cfg_attr(
-    test,
-    allow(clippy::arithmetic_side_effects, reason = "tests compute with small literals")
-)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests compute with small literals"))]
 
 pub mod allocation;
 pub mod cost;

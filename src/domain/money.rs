@@ -61,9 +61,7 @@ impl Currency {
     pub fn parse(text: &str) -> Result<Self, MoneyError> {
         match text.as_bytes() {
             [a, b, c] if [a, b, c].iter().all(|letter| letter.is_ascii_uppercase()) => Ok(Self([*a, *b, *c])),
-            _ => Err(MoneyError::NotACurrency {
-                text: text.to_owned(),
-            }),
+            _ => Err(MoneyError::NotACurrency { text: text.to_owned() }),
         }
     }
 }
@@ -89,13 +87,9 @@ impl UnitPrice {
     pub fn parse(text: &str) -> Result<Self, MoneyError> {
         let scaled = parse_decimal(text, PRICE_DIGITS)?;
         if scaled < 0 {
-            return Err(MoneyError::Negative {
-                text: text.to_owned(),
-            });
+            return Err(MoneyError::Negative { text: text.to_owned() });
         }
-        i64::try_from(scaled).map(Self).map_err(|_| MoneyError::TooLarge {
-            text: text.to_owned(),
-        })
+        i64::try_from(scaled).map(Self).map_err(|_| MoneyError::TooLarge { text: text.to_owned() })
     }
 
     /// A price from 10⁻⁸ of the currency unit, as stored.
@@ -142,10 +136,7 @@ impl Amount {
     /// # Errors
     /// [`OutOfRange`] past 1.7·10²⁴ currency units.
     pub fn plus(self, other: Self) -> Result<Self, OutOfRange> {
-        self.0
-            .checked_add(other.0)
-            .map(Self)
-            .ok_or(OutOfRange::of("a sum of amounts"))
+        self.0.checked_add(other.0).map(Self).ok_or(OutOfRange::of("a sum of amounts"))
     }
 }
 
@@ -157,9 +148,7 @@ impl fmt::Display for Amount {
 }
 
 fn parse_decimal(text: &str, digits: u32) -> Result<i128, MoneyError> {
-    let not_a_decimal = || MoneyError::NotADecimal {
-        text: text.to_owned(),
-    };
+    let not_a_decimal = || MoneyError::NotADecimal { text: text.to_owned() };
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -172,22 +161,12 @@ fn parse_decimal(text: &str, digits: u32) -> Result<i128, MoneyError> {
     let fraction = fraction.trim_end_matches('0');
     let width = usize::try_from(digits).unwrap_or(usize::MAX);
     if fraction.len() > width {
-        return Err(MoneyError::TooFine {
-            text: text.to_owned(),
-            digits,
-        });
+        return Err(MoneyError::TooFine { text: text.to_owned(), digits });
     }
-    let magnitude: i128 =
-        format!("{whole}{fraction:0<width$}")
-            .parse()
-            .map_err(|_| MoneyError::TooLarge {
-                text: text.to_owned(),
-            })?;
-    Ok(if negative {
-        magnitude.saturating_neg()
-    } else {
-        magnitude
-    })
+    let magnitude: i128 = format!("{whole}{fraction:0<width$}")
+        .parse()
+        .map_err(|_| MoneyError::TooLarge { text: text.to_owned() })?;
+    Ok(if negative { magnitude.saturating_neg() } else { magnitude })
 }
 
 fn write_decimal(f: &mut fmt::Formatter<'_>, scaled: i128, digits: u32) -> fmt::Result {
@@ -210,9 +189,8 @@ mod tests {
     #[test]
     fn a_price_is_read_exactly_or_refused() {
         let check = |text: &str, want: Result<&str, &str>| {
-            let got = UnitPrice::parse(text)
-                .map(|price| price.to_string())
-                .map_err(|error| error.to_string());
+            let got =
+                UnitPrice::parse(text).map(|price| price.to_string()).map_err(|error| error.to_string());
             match want {
                 Ok(shown) => assert_eq!(got.as_deref(), Ok(shown), "{text}"),
                 Err(part) => assert!(got.as_ref().is_err_and(|e| e.contains(part)), "{text}: {got:?}"),

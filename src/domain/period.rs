@@ -29,30 +29,20 @@ pub struct EndsBeforeStart {
 
 impl Span {
     /// All time that is ever accepted.
-    pub const ALWAYS: Self = Self {
-        start: Instant::MIN,
-        end: Instant::MAX,
-    };
+    pub const ALWAYS: Self = Self { start: Instant::MIN, end: Instant::MAX };
 
     /// A span from `start` to `end`; it may be empty.
     ///
     /// # Errors
     /// [`EndsBeforeStart`] when `end < start`.
     pub fn new(start: Instant, end: Instant) -> Result<Self, EndsBeforeStart> {
-        if end < start {
-            Err(EndsBeforeStart { start, end })
-        } else {
-            Ok(Self { start, end })
-        }
+        if end < start { Err(EndsBeforeStart { start, end }) } else { Ok(Self { start, end }) }
     }
 
     /// The span between two instants, empty at `start` when they are the wrong way round.
     #[must_use]
     pub fn clamped(start: Instant, end: Instant) -> Self {
-        Self {
-            start,
-            end: end.max(start),
-        }
+        Self { start, end: end.max(start) }
     }
 
     /// The first instant inside.
@@ -114,9 +104,7 @@ impl Day {
     /// # Errors
     /// [`OutOfRange`] when it is no date.
     pub fn from_stored(number: i64) -> Result<Self, OutOfRange> {
-        let day = i32::try_from(number)
-            .map(Self)
-            .map_err(|_| OutOfRange::of("a day"))?;
+        let day = i32::try_from(number).map(Self).map_err(|_| OutOfRange::of("a day"))?;
         day.date().map(|_| day).ok_or(OutOfRange::of("a day"))
     }
 
@@ -179,23 +167,14 @@ impl Month {
     /// # Errors
     /// [`CalendarError::NotAMonth`].
     pub fn parse(text: &str) -> Result<Self, CalendarError> {
-        let refused = || CalendarError::NotAMonth {
-            text: text.to_owned(),
-        };
+        let refused = || CalendarError::NotAMonth { text: text.to_owned() };
         let shape = text.len() == 7
-            && text
-                .bytes()
-                .enumerate()
-                .all(|(at, b)| if at == 4 { b == b'-' } else { b.is_ascii_digit() });
+            && text.bytes().enumerate().all(|(at, b)| if at == 4 { b == b'-' } else { b.is_ascii_digit() });
         if !shape {
             return Err(refused());
         }
         let first = NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d").map_err(|_| refused())?;
-        if (1970..2200).contains(&first.year()) {
-            Ok(Self { first })
-        } else {
-            Err(refused())
-        }
+        if (1970..2200).contains(&first.year()) { Ok(Self { first }) } else { Err(refused()) }
     }
 
     /// The first day of the month.
@@ -207,10 +186,7 @@ impl Month {
     /// The first day of the next month.
     #[must_use]
     pub fn end_day(self) -> Day {
-        let next = self
-            .first
-            .checked_add_months(chrono::Months::new(1))
-            .unwrap_or(NaiveDate::MAX);
+        let next = self.first.checked_add_months(chrono::Months::new(1)).unwrap_or(NaiveDate::MAX);
         Day::of_date(next)
     }
 }
@@ -234,9 +210,7 @@ impl BillingZone {
     /// # Errors
     /// [`CalendarError::NotAZone`].
     pub fn parse(text: &str) -> Result<Self, CalendarError> {
-        text.parse().map(Self).map_err(|_| CalendarError::NotAZone {
-            text: text.to_owned(),
-        })
+        text.parse().map(Self).map_err(|_| CalendarError::NotAZone { text: text.to_owned() })
     }
 
     /// The IANA name.
@@ -276,11 +250,7 @@ impl BillingZone {
         let old = offset_at(before);
         while after.saturating_sub(before) > 1 {
             let middle = i64::midpoint(before, after);
-            if offset_at(middle) == old {
-                before = middle
-            } else {
-                after = middle
-            }
+            if offset_at(middle) == old { before = middle } else { after = middle }
         }
         Instant::from_micros(after.saturating_mul(MICROS_PER_SECOND))
     }
@@ -331,9 +301,7 @@ impl BillingZone {
 
     /// The billing hours that share an instant with `span`, in order.
     pub fn hours_meeting(self, span: Span) -> impl Iterator<Item = Span> {
-        self.days_meeting(span)
-            .flat_map(move |day| self.hours_of(day))
-            .filter(move |hour| hour.meets(span))
+        self.days_meeting(span).flat_map(move |day| self.hours_of(day)).filter(move |hour| hour.meets(span))
     }
 
     /// The billing days that share an instant with `span`, in order.
@@ -393,11 +361,7 @@ mod tests {
             let all: Vec<Span> = zone.hours_of(day(date)).collect();
             assert_eq!(zone.day_start(day(date)).to_string(), start, "{name} {date}");
             assert_eq!(all.len(), hours, "{name} {date}");
-            assert_eq!(
-                all.last().unwrap().nanos() / 60_000_000_000,
-                last_minutes,
-                "{name} {date}"
-            );
+            assert_eq!(all.last().unwrap().nanos() / 60_000_000_000, last_minutes, "{name} {date}");
         };
         check("UTC", "2026-06-01", "2026-06-01T00:00:00Z", 24, 60);
         // Clocks go forward at midnight: the day begins at 01:00 and has 23 hours.
@@ -406,20 +370,8 @@ mod tests {
         check("Europe/Lisbon", "2026-03-29", "2026-03-29T00:00:00Z", 23, 60);
         check("Europe/Lisbon", "2026-10-25", "2026-10-24T23:00:00Z", 25, 60);
         // Half an hour of daylight saving: the last hour of the day is short.
-        check(
-            "Australia/Lord_Howe",
-            "2026-10-04",
-            "2026-10-03T13:30:00Z",
-            24,
-            30,
-        );
-        check(
-            "Australia/Lord_Howe",
-            "2026-04-05",
-            "2026-04-04T13:00:00Z",
-            25,
-            30,
-        );
+        check("Australia/Lord_Howe", "2026-10-04", "2026-10-03T13:30:00Z", 24, 30);
+        check("Australia/Lord_Howe", "2026-04-05", "2026-04-04T13:00:00Z", 25, 30);
         check("Asia/Kolkata", "2026-06-01", "2026-05-31T18:30:00Z", 24, 60);
         // Clocks fell back at 00:01 to 23:01 of the day before: the new day had begun and goes on.
         check("America/St_Johns", "2010-11-07", "2010-11-07T02:30:00Z", 25, 60);
@@ -429,23 +381,16 @@ mod tests {
     fn a_skipped_date_is_empty() {
         let apia = zone("Pacific/Apia");
         assert!(apia.day_span(day("2011-12-30")).is_empty());
-        assert_eq!(
-            apia.day_start(day("2011-12-31")).to_string(),
-            "2011-12-30T10:00:00Z"
-        );
+        assert_eq!(apia.day_start(day("2011-12-31")).to_string(), "2011-12-30T10:00:00Z");
         let month = apia.month_span(Month::parse("2011-12").unwrap());
         assert_eq!(month.nanos() / 3_600_000_000_000, 30 * 24);
     }
 
     #[test]
     fn an_instant_lies_in_the_hour_and_day_that_hold_it() {
-        for name in [
-            "America/St_Johns",
-            "Australia/Lord_Howe",
-            "America/Sao_Paulo",
-            "Pacific/Apia",
-            "Asia/Kolkata",
-        ] {
+        for name in
+            ["America/St_Johns", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kolkata"]
+        {
             let zone = zone(name);
             for step in 0..20_000_i64 {
                 let instant = Instant::from_micros(1_262_304_000_000_000 + step * 9_973 * 1_000_000);
@@ -460,17 +405,9 @@ mod tests {
     #[test]
     fn a_month_is_read_strictly() {
         assert_eq!(Month::parse("2026-06").unwrap().to_string(), "2026-06");
-        for text in [
-            "2026-13",
-            "2026-6",
-            "2026-06-01",
-            "26-06",
-            "",
-            "2026-00",
-            "+026-06",
-            "1969-12",
-            "2200-01",
-        ] {
+        for text in
+            ["2026-13", "2026-6", "2026-06-01", "26-06", "", "2026-00", "+026-06", "1969-12", "2200-01"]
+        {
             assert!(Month::parse(text).is_err(), "{text}");
         }
     }
@@ -478,10 +415,7 @@ mod tests {
     #[test]
     fn spans_touch_and_do_not_overlap() {
         let at = |seconds: i64| Instant::from_micros(seconds * 1_000_000);
-        let (a, b) = (
-            Span::new(at(0), at(10)).unwrap(),
-            Span::new(at(10), at(20)).unwrap(),
-        );
+        let (a, b) = (Span::new(at(0), at(10)).unwrap(), Span::new(at(10), at(20)).unwrap());
         assert!(!a.meets(b));
         assert!(a.clip(b).is_empty());
         assert!(Span::new(at(2), at(1)).is_err());

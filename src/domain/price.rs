@@ -137,10 +137,7 @@ impl PriceBook {
         currency: Currency,
     ) -> Result<(), PriceError> {
         if next.currency != currency {
-            return Err(PriceError::WrongCurrency {
-                given: next.currency,
-                book: currency,
-            });
+            return Err(PriceError::WrongCurrency { given: next.currency, book: currency });
         }
         if next.prices.is_empty() {
             return Err(PriceError::Empty);
@@ -148,10 +145,9 @@ impl PriceBook {
         if next.effective.is_empty() {
             return Err(PriceError::NeverEffective { span: next.effective });
         }
-        for (field, instant) in [
-            ("effective_from", next.effective.start()),
-            ("effective_to", next.effective.end()),
-        ] {
+        for (field, instant) in
+            [("effective_from", next.effective.start()), ("effective_to", next.effective.end())]
+        {
             let is_open = instant == Instant::MIN || instant == Instant::MAX;
             if !is_open && !zone.is_hour_edge(instant) {
                 return Err(PriceError::NotOnHourEdge { field, instant, zone });
@@ -174,10 +170,7 @@ impl PriceBook {
     /// The item that prices a model in the billing hour that begins at `hour`; none: unpriced.
     #[must_use]
     pub fn item(&self, book: Book, model: &Name, hour: Instant) -> Option<Item> {
-        let version = self
-            .versions
-            .iter()
-            .find(|version| version.effective.contains(hour))?;
+        let version = self.versions.iter().find(|version| version.effective.contains(hour))?;
         version.prices.contains_key(&(book, model.clone())).then(|| Item {
             version: version.name.clone(),
             revision: version.revision,
@@ -221,22 +214,12 @@ mod tests {
             Err(PriceError::Overlaps { .. })
         ));
         assert_eq!(admit(&version("b", "2026-08-01T00:00:00Z", None)), Ok(()));
-        assert_eq!(
-            admit(&version("a", "2026-05-01T00:00:00Z", None)),
-            Ok(()),
-            "the same name replaces"
-        );
+        assert_eq!(admit(&version("a", "2026-05-01T00:00:00Z", None)), Ok(()), "the same name replaces");
         let at = |text: &str| book.item(Book::Cost, &Name::fixed("A10"), Instant::parse(text).unwrap());
         assert_eq!(at("2026-06-30T23:00:00Z").unwrap().to_string(), "a#1/A10");
         assert_eq!(at("2026-07-01T00:00:00Z"), None);
-        assert_eq!(
-            book.item(Book::Cost, &Name::fixed("G2"), first.effective.start()),
-            None
-        );
-        assert_eq!(
-            book.item(Book::Charge, &Name::fixed("A10"), first.effective.start()),
-            None
-        );
+        assert_eq!(book.item(Book::Cost, &Name::fixed("G2"), first.effective.start()), None);
+        assert_eq!(book.item(Book::Charge, &Name::fixed("A10"), first.effective.start()), None);
     }
 
     #[test]
@@ -245,13 +228,7 @@ mod tests {
         let book = PriceBook::default();
         let kolkata = BillingZone::parse("Asia/Kolkata").unwrap();
         let next = version("a", "2026-06-01T00:00:00Z", None);
-        assert!(matches!(
-            book.admit(&next, kolkata, usd),
-            Err(PriceError::NotOnHourEdge { .. })
-        ));
-        assert_eq!(
-            book.admit(&version("a", "2026-05-31T18:30:00Z", None), kolkata, usd),
-            Ok(())
-        );
+        assert!(matches!(book.admit(&next, kolkata, usd), Err(PriceError::NotOnHourEdge { .. })));
+        assert_eq!(book.admit(&version("a", "2026-05-31T18:30:00Z", None), kolkata, usd), Ok(()));
     }
 }

@@ -217,39 +217,23 @@ pub fn cost_report(
     services: &[CountedService],
 ) -> Result<CostReport, ReportError> {
     let mut groups: BTreeMap<(Vec<String>, &'static str), Group> = BTreeMap::new();
-    let mut totals: BTreeMap<&'static str, (PartState, Figures)> = PartState::ALL
-        .into_iter()
-        .map(|state| (state.word(), (state, Figures::default())))
-        .collect();
+    let mut totals: BTreeMap<&'static str, (PartState, Figures)> =
+        PartState::ALL.into_iter().map(|state| (state.word(), (state, Figures::default()))).collect();
     for row in sums {
         let price = match &row.cost_item {
-            Some(item) => Some(
-                *prices
-                    .get(item)
-                    .ok_or_else(|| ReportError::UnknownItem { item: item.clone() })?,
-            ),
+            Some(item) => {
+                Some(*prices.get(item).ok_or_else(|| ReportError::UnknownItem { item: item.clone() })?)
+            }
             None => None,
         };
-        let (_, total) = totals
-            .entry(row.state.word())
-            .or_insert((row.state, Figures::default()));
+        let (_, total) = totals.entry(row.state.word()).or_insert((row.state, Figures::default()));
         total.add(row.quantity, price)?;
         let key = (row.values.clone(), row.state.word());
-        let fresh = || Group {
-            values: row.values,
-            state: row.state,
-            figures: Figures::default(),
-        };
-        groups
-            .entry(key)
-            .or_insert_with(fresh)
-            .figures
-            .add(row.quantity, price)?;
+        let fresh = || Group { values: row.values, state: row.state, figures: Figures::default() };
+        groups.entry(key).or_insert_with(fresh).figures.add(row.quantity, price)?;
     }
     let totals: Vec<(PartState, Figures)> = totals.into_values().collect();
-    let total = totals
-        .iter()
-        .try_fold(Figures::default(), |sum, (_, figures)| sum.plus(figures))?;
+    let total = totals.iter().try_fold(Figures::default(), |sum, (_, figures)| sum.plus(figures))?;
     let span = zone.month_span(period);
     let in_service_gpu_hours = in_service(zone, span, services)?;
     Ok(CostReport {
@@ -291,13 +275,9 @@ pub fn in_service(
     let mut sum = Quantity::ZERO;
     for (span, count) in distinct {
         let one = Quantity::sum(
-            zone.hours_meeting(span)
-                .map(|hour| Quantity::of_device_nanos(hour.clip(span).nanos())),
+            zone.hours_meeting(span).map(|hour| Quantity::of_device_nanos(hour.clip(span).nanos())),
         )?;
-        let all = one
-            .micro()
-            .checked_mul(count)
-            .ok_or(OutOfRange::of("in-service time"))?;
+        let all = one.micro().checked_mul(count).ok_or(OutOfRange::of("in-service time"))?;
         sum = sum.plus(Quantity::from_micro(all))?;
     }
     Ok(sum)
@@ -324,9 +304,7 @@ mod tests {
     }
 
     fn report(sums: Vec<SumRow>, services: &[CountedService]) -> Result<CostReport, ReportError> {
-        let prices = [("a#1/A10".to_owned(), UnitPrice::parse("2").unwrap())]
-            .into_iter()
-            .collect();
+        let prices = [("a#1/A10".to_owned(), UnitPrice::parse("2").unwrap())].into_iter().collect();
         let june = Month::parse("2026-06").unwrap();
         cost_report(
             june,
@@ -341,12 +319,7 @@ mod tests {
 
     fn sum(tenant: &str, state: PartState, item: Option<&str>, micro: i64) -> SumRow {
         let cost_item = item.map(str::to_owned);
-        SumRow {
-            values: vec![tenant.to_owned()],
-            state,
-            cost_item,
-            quantity: Quantity::from_micro(micro),
-        }
+        SumRow { values: vec![tenant.to_owned()], state, cost_item, quantity: Quantity::from_micro(micro) }
     }
 
     #[test]
@@ -370,10 +343,7 @@ mod tests {
             .collect();
         assert_eq!(
             shown,
-            [
-                ("a".into(), "0.500000".into(), Some("3".into())),
-                ("b".into(), "1.000000".into(), None)
-            ]
+            [("a".into(), "0.500000".into(), Some("3".into())), ("b".into(), "1.000000".into(), None)]
         );
         assert_eq!(report.totals.len(), PartState::ALL.len());
         assert_eq!(report.total.gpu_hours.micro(), 3_000_000);
@@ -412,11 +382,7 @@ mod tests {
 
     #[test]
     fn a_sum_that_names_no_price_is_an_error() {
-        let item = Item {
-            version: Name::fixed("x"),
-            revision: 1,
-            key: Name::fixed(Book::Cost.word()),
-        };
+        let item = Item { version: Name::fixed("x"), revision: 1, key: Name::fixed(Book::Cost.word()) };
         let rows = vec![sum("a", PartState::Used, Some(&item.to_string()), 1)];
         assert!(matches!(report(rows, &[]), Err(ReportError::UnknownItem { .. })));
     }

@@ -85,10 +85,7 @@ struct Table<T> {
 
 impl<T: Clone + Eq + Hash + Ord> Table<T> {
     fn new() -> Self {
-        Self {
-            values: Vec::new(),
-            numbers: HashMap::new(),
-        }
+        Self { values: Vec::new(), numbers: HashMap::new() }
     }
 
     fn number(&mut self, value: &T) -> usize {
@@ -183,11 +180,7 @@ impl Claims {
             .iter()
             .map(|slice| (self.devices.number(&slice.device), self.slices.number(slice)))
             .collect();
-        let evidence: Vec<usize> = batch
-            .evidence
-            .iter()
-            .map(|each| self.evidence.number(each))
-            .collect();
+        let evidence: Vec<usize> = batch.evidence.iter().map(|each| self.evidence.number(each)).collect();
         for row in &batch.rows {
             let (Some((device, slice)), Some(evidence)) = (slices.get(row.slice), evidence.get(row.evidence))
             else {
@@ -197,11 +190,7 @@ impl Claims {
                 let key = AmendmentKey {
                     source: source_number,
                     device: *device,
-                    workload: batch
-                        .evidence
-                        .get(row.evidence)
-                        .and_then(Evidence::workload)
-                        .cloned(),
+                    workload: batch.evidence.get(row.evidence).and_then(Evidence::workload).cloned(),
                     start: row.uncut.start(),
                 };
                 let highest = self.highest.entry(key).or_insert(number);
@@ -217,11 +206,7 @@ impl Claims {
                 number,
             });
         }
-        for coverage in batch
-            .coverage
-            .iter()
-            .filter(|each| each.of == CoverageOf::Holding)
-        {
+        for coverage in batch.coverage.iter().filter(|each| each.of == CoverageOf::Holding) {
             let device = self.devices.number(&coverage.device);
             self.vouched.push((device, source_number, coverage.span));
         }
@@ -235,12 +220,7 @@ impl Claims {
             .claims
             .iter()
             .filter(|claim| claim.uncut.start() < before)
-            .filter_map(|claim| {
-                Some((
-                    self.sources.values.get(claim.source)?.clone(),
-                    claim.uncut.start(),
-                ))
-            })
+            .filter_map(|claim| Some((self.sources.values.get(claim.source)?.clone(), claim.uncut.start())))
             .filter(|(source, _)| source.rank == SourceRank::Import)
             .collect();
         starts.sort_unstable();
@@ -277,11 +257,7 @@ impl Claims {
             .claims
             .iter()
             .filter(|claim| claim.device == device && claim.span.meets(within) && self.stands(claim))
-            .map(|claim| Claim {
-                span: claim.span.clip(within),
-                number: 0,
-                ..*claim
-            })
+            .map(|claim| Claim { span: claim.span.clip(within), number: 0, ..*claim })
             .collect();
         standing.sort_unstable();
         standing.dedup();
@@ -292,17 +268,10 @@ impl Claims {
         let key = AmendmentKey {
             source: claim.source,
             device: claim.device,
-            workload: self
-                .evidence
-                .values
-                .get(claim.evidence)
-                .and_then(Evidence::workload)
-                .cloned(),
+            workload: self.evidence.values.get(claim.evidence).and_then(Evidence::workload).cloned(),
             start: claim.uncut.start(),
         };
-        self.highest
-            .get(&key)
-            .is_none_or(|highest| *highest == claim.number)
+        self.highest.get(&key).is_none_or(|highest| *highest == claim.number)
     }
 
     fn fold_device(&self, device: usize, name: &Name, places: &Places, hours: &mut [HourBuilder]) {
@@ -315,10 +284,8 @@ impl Claims {
         for (_, source, span) in self.vouched.iter().filter(|(each, ..)| *each == device) {
             by_source.entry(*source).or_default().push(span.clip(run));
         }
-        let mut vouched: Vec<(usize, Vec<Span>)> = by_source
-            .into_iter()
-            .map(|(source, spans)| (source, merged(spans)))
-            .collect();
+        let mut vouched: Vec<(usize, Vec<Span>)> =
+            by_source.into_iter().map(|(source, spans)| (source, merged(spans))).collect();
         vouched.sort_unstable();
         if claims.is_empty() && vouched.iter().all(|(_, spans)| spans.is_empty()) {
             return;
@@ -343,24 +310,11 @@ impl Claims {
                     .collect();
                 holders.sort_unstable();
                 let source = place(&places.sources, instant.believed);
-                for claim in instant
-                    .held
-                    .iter()
-                    .filter(|claim| claim.source != instant.believed)
-                {
+                for claim in instant.held.iter().filter(|claim| claim.source != instant.believed) {
                     let set_aside = place(&places.sources, claim.source);
-                    conflicts.push(Conflict {
-                        span,
-                        believed: source,
-                        set_aside,
-                    });
+                    conflicts.push(Conflict { span, believed: source, set_aside });
                 }
-                let next = Segment {
-                    span,
-                    source,
-                    covered: instant.covered,
-                    holders,
-                };
+                let next = Segment { span, source, covered: instant.covered, holders };
                 match segments.last_mut() {
                     Some(last) if continues(last, &next) => {
                         last.span = Span::clamped(last.span.start(), next.span.end())
@@ -370,11 +324,7 @@ impl Claims {
             });
             if !segments.is_empty() {
                 let conflicts = merged_conflicts(conflicts);
-                builder.devices.push(DeviceSegments {
-                    device: name.clone(),
-                    segments,
-                    conflicts,
-                });
+                builder.devices.push(DeviceSegments { device: name.clone(), segments, conflicts });
             }
         }
     }
@@ -440,12 +390,7 @@ struct Sweep {
 impl Sweep {
     /// `claims` sorted by start (they are of one device, so their order is by span first).
     fn new(claims: Vec<Claim>, vouched: Vec<(usize, Vec<Span>)>) -> Self {
-        Self {
-            claims,
-            next: 0,
-            active: Vec::new(),
-            vouched,
-        }
+        Self { claims, next: 0, active: Vec::new(), vouched }
     }
 
     /// Calls `account` for each elementary span of `hour` of which some source speaks, in order of time.
@@ -456,12 +401,7 @@ impl Sweep {
         for span in self.active.iter().chain(touching).map(|claim| claim.span) {
             edges.extend([span.start(), span.end()]);
         }
-        for span in self
-            .vouched
-            .iter()
-            .flat_map(|(_, spans)| spans)
-            .filter(|span| span.meets(hour))
-        {
+        for span in self.vouched.iter().flat_map(|(_, spans)| spans).filter(|span| span.meets(hour)) {
             edges.extend([span.start(), span.end()]);
         }
         edges.retain(|edge| (hour.start()..=hour.end()).contains(edge));
@@ -471,18 +411,14 @@ impl Sweep {
             let [start, end] = pair else { continue };
             let span = Span::clamped(*start, *end);
             self.active.retain(|claim| claim.span.end() > span.start());
-            while let Some(claim) = self
-                .claims
-                .get(self.next)
-                .filter(|claim| claim.span.start() <= span.start())
+            while let Some(claim) =
+                self.claims.get(self.next).filter(|claim| claim.span.start() <= span.start())
             {
                 self.active.push(*claim);
                 self.next = self.next.saturating_add(1);
             }
             let vouching = |source: usize| {
-                self.vouched
-                    .iter()
-                    .any(|(each, spans)| *each == source && covers(spans, span.start()))
+                self.vouched.iter().any(|(each, spans)| *each == source && covers(spans, span.start()))
             };
             let speaking = self.active.iter().map(|claim| claim.source).chain(
                 self.vouched
@@ -493,14 +429,7 @@ impl Sweep {
             let Some(believed) = speaking.min_by(|a, b| sources.get(*a).cmp(&sources.get(*b))) else {
                 continue;
             };
-            account(
-                span,
-                &Account {
-                    believed,
-                    covered: vouching(believed),
-                    held: &self.active,
-                },
-            );
+            account(span, &Account { believed, covered: vouching(believed), held: &self.active });
         }
     }
 }
@@ -508,10 +437,7 @@ impl Sweep {
 /// Whether sorted, disjoint spans hold an instant.
 fn covers(spans: &[Span], instant: Instant) -> bool {
     let after = spans.partition_point(|span| span.start() <= instant);
-    after
-        .checked_sub(1)
-        .and_then(|at| spans.get(at))
-        .is_some_and(|span| span.contains(instant))
+    after.checked_sub(1).and_then(|at| spans.get(at)).is_some_and(|span| span.contains(instant))
 }
 
 /// An hour under construction; its indexes are places in the sorted tables of all claims.
@@ -523,11 +449,7 @@ struct HourBuilder {
 
 impl HourBuilder {
     fn new(hour: Span) -> Self {
-        Self {
-            hour,
-            devices: Vec::new(),
-            covered_nanos: 0,
-        }
+        Self { hour, devices: Vec::new(), covered_nanos: 0 }
     }
 
     /// Keeps of the tables what this hour uses, and points into those.
@@ -571,9 +493,7 @@ impl HourBuilder {
 }
 
 fn kept<T: Clone>(used: &[usize], table: &[&T]) -> Vec<T> {
-    used.iter()
-        .filter_map(|place| table.get(*place).map(|value| (*value).clone()))
-        .collect()
+    used.iter().filter_map(|place| table.get(*place).map(|value| (*value).clone())).collect()
 }
 
 #[cfg(test)]
@@ -587,45 +507,28 @@ mod tests {
     }
 
     fn import(sender: &'static str) -> Source {
-        Source {
-            rank: SourceRank::Import,
-            sender: Name::fixed(sender),
-        }
+        Source { rank: SourceRank::Import, sender: Name::fixed(sender) }
     }
 
     fn batch(rows: &[(&'static str, Span, Span)], coverage: &[Span]) -> Batch {
-        let slice = Slice {
-            device: Name::fixed("GPU-1"),
-            mode: SharingMode::Dedicated,
-            size: SliceSize::Whole,
-        };
+        let slice =
+            Slice { device: Name::fixed("GPU-1"), mode: SharingMode::Dedicated, size: SliceSize::Whole };
         Batch {
             slices: vec![slice],
             evidence: rows
                 .iter()
                 .map(|(workload, ..)| {
-                    [(EvidenceField::Workload, Name::fixed(workload))]
-                        .into_iter()
-                        .collect()
+                    [(EvidenceField::Workload, Name::fixed(workload))].into_iter().collect()
                 })
                 .collect(),
             rows: rows
                 .iter()
                 .enumerate()
-                .map(|(at, (_, span, uncut))| Row {
-                    slice: 0,
-                    evidence: at,
-                    span: *span,
-                    uncut: *uncut,
-                })
+                .map(|(at, (_, span, uncut))| Row { slice: 0, evidence: at, span: *span, uncut: *uncut })
                 .collect(),
             coverage: coverage
                 .iter()
-                .map(|span| Coverage {
-                    device: Name::fixed("GPU-1"),
-                    span: *span,
-                    of: CoverageOf::Holding,
-                })
+                .map(|span| Coverage { device: Name::fixed("GPU-1"), span: *span, of: CoverageOf::Holding })
                 .collect(),
         }
     }
@@ -636,11 +539,8 @@ mod tests {
             .flat_map(|hour| {
                 hour.devices.iter().flat_map(move |device| {
                     device.segments.iter().map(move |segment| {
-                        let holders: Vec<String> = segment
-                            .holders
-                            .iter()
-                            .map(|h| hour.evidence[h.evidence].to_string())
-                            .collect();
+                        let holders: Vec<String> =
+                            segment.holders.iter().map(|h| hour.evidence[h.evidence].to_string()).collect();
                         format!(
                             "{}-{} {} {}[{}]",
                             segment.span.start().micros(),
@@ -661,10 +561,7 @@ mod tests {
         claims.add(
             &import("a"),
             1,
-            &batch(
-                &[("x", span(2, 5), span(2, 5)), ("y", span(4, 12), span(4, 12))],
-                &[span(0, 8)],
-            ),
+            &batch(&[("x", span(2, 5), span(2, 5)), ("y", span(4, 12), span(4, 12))], &[span(0, 8)]),
         );
         let hours = claims.fold(&[span(0, 10), span(10, 20)]);
         assert_eq!(
@@ -687,21 +584,12 @@ mod tests {
         claims.add(
             &import("a"),
             1,
-            &batch(
-                &[("x", span(0, 10), span(0, 20)), ("x", span(10, 20), span(0, 20))],
-                &[],
-            ),
+            &batch(&[("x", span(0, 10), span(0, 20)), ("x", span(10, 20), span(0, 20))], &[]),
         );
         claims.add(&import("a"), 2, &batch(&[("x", span(0, 3), span(0, 3))], &[]));
-        assert_eq!(
-            shown(&claims.fold(&[span(0, 10), span(10, 20)])),
-            ["0-3 a uncovered [workload=x]"]
-        );
+        assert_eq!(shown(&claims.fold(&[span(0, 10), span(10, 20)])), ["0-3 a uncovered [workload=x]"]);
         claims.add(&import("a"), 3, &batch(&[("x", span(0, 0), span(0, 0))], &[]));
-        assert_eq!(
-            shown(&claims.fold(&[span(0, 10), span(10, 20)])),
-            Vec::<String>::new()
-        );
+        assert_eq!(shown(&claims.fold(&[span(0, 10), span(10, 20)])), Vec::<String>::new());
     }
 
     #[test]
@@ -715,18 +603,8 @@ mod tests {
         two.add(&import("a"), 1, &a);
         let hours = one.fold(&[span(0, 10)]);
         assert_eq!(hours, two.fold(&[span(0, 10)]));
-        assert_eq!(
-            shown(&hours),
-            ["0-4 a [workload=x]", "4-6 a []", "6-10 b uncovered [workload=y]"]
-        );
-        assert_eq!(
-            hours[0].devices[0].conflicts,
-            [Conflict {
-                span: span(2, 6),
-                believed: 0,
-                set_aside: 1
-            }]
-        );
+        assert_eq!(shown(&hours), ["0-4 a [workload=x]", "4-6 a []", "6-10 b uncovered [workload=y]"]);
+        assert_eq!(hours[0].devices[0].conflicts, [Conflict { span: span(2, 6), believed: 0, set_aside: 1 }]);
     }
 
     #[test]

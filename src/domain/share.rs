@@ -17,23 +17,14 @@ pub struct Share {
 
 impl Share {
     /// The whole parent.
-    pub const WHOLE: Self = Self {
-        numerator: 1,
-        denominator: 1,
-    };
+    pub const WHOLE: Self = Self { numerator: 1, denominator: 1 };
     /// Nothing of it.
-    pub const NONE: Self = Self {
-        numerator: 0,
-        denominator: 1,
-    };
+    pub const NONE: Self = Self { numerator: 0, denominator: 1 };
 
     /// A share in millionths, as declared by an import.
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> Self {
-        Self {
-            numerator: ppm as i128,
-            denominator: PPM,
-        }
+        Self { numerator: ppm as i128, denominator: PPM }
     }
 
     /// A fraction.
@@ -44,10 +35,7 @@ impl Share {
         if numerator < 0 || denominator < 1 {
             return Err(OutOfRange::of("a share"));
         }
-        Ok(Self {
-            numerator,
-            denominator,
-        })
+        Ok(Self { numerator, denominator })
     }
 
     /// The numerator as given.
@@ -68,15 +56,10 @@ impl Share {
     /// [`OutOfRange`] when the exact product does not fit.
     pub fn of(self, parent: Self) -> Result<Self, OutOfRange> {
         let product = |a: i128, b: i128| a.checked_mul(b).ok_or(OutOfRange::of("a product of shares"));
-        let (numerator, denominator) = (
-            product(self.numerator, parent.numerator)?,
-            product(self.denominator, parent.denominator)?,
-        );
+        let (numerator, denominator) =
+            (product(self.numerator, parent.numerator)?, product(self.denominator, parent.denominator)?);
         let common = numerator.gcd(&denominator).max(1);
-        Ok(Self {
-            numerator: numerator.div_euclid(common),
-            denominator: denominator.div_euclid(common),
-        })
+        Ok(Self { numerator: numerator.div_euclid(common), denominator: denominator.div_euclid(common) })
     }
 }
 
@@ -110,26 +93,11 @@ pub fn normalise(shares: &[Share]) -> Result<Normalised, OutOfRange> {
         numerators.push(numerator);
     }
     if sum <= common {
-        let rest = Share {
-            numerator: common.saturating_sub(sum),
-            denominator: common,
-        };
-        return Ok(Normalised {
-            shares: shares.to_vec(),
-            rest,
-        });
+        let rest = Share { numerator: common.saturating_sub(sum), denominator: common };
+        return Ok(Normalised { shares: shares.to_vec(), rest });
     }
-    let shares = numerators
-        .into_iter()
-        .map(|numerator| Share {
-            numerator,
-            denominator: sum,
-        })
-        .collect();
-    Ok(Normalised {
-        shares,
-        rest: Share::NONE,
-    })
+    let shares = numerators.into_iter().map(|numerator| Share { numerator, denominator: sum }).collect();
+    Ok(Normalised { shares, rest: Share::NONE })
 }
 
 /// The exact weight of a leaf within one hour: Σ nanoseconds × share, kept apart by denominator.
@@ -151,11 +119,7 @@ impl Weight {
         if term == 0 {
             return Ok(());
         }
-        match self
-            .terms
-            .iter_mut()
-            .find(|(denominator, _)| *denominator == share.denominator)
-        {
+        match self.terms.iter_mut().find(|(denominator, _)| *denominator == share.denominator) {
             Some((_, sum)) => *sum = fits(sum.checked_add(term))?,
             None => self.terms.push((share.denominator, term)),
         }
@@ -176,17 +140,12 @@ impl Weight {
             }
             terms => floor_of_many(terms, unit).ok_or(out_of_range)?,
         };
-        i64::try_from(micro)
-            .map(Quantity::from_micro)
-            .map_err(|_| out_of_range)
+        i64::try_from(micro).map(Quantity::from_micro).map_err(|_| out_of_range)
     }
 }
 
 /// ⌊Σ sumₖ ÷ (denominatorₖ × unit)⌋ for differing denominators: over their product, which needs big integers.
-#[expect(
-    clippy::arithmetic_side_effects,
-    reason = "big integers neither overflow nor divide by zero here"
-)]
+#[expect(clippy::arithmetic_side_effects, reason = "big integers neither overflow nor divide by zero here")]
 fn floor_of_many(terms: &[(i128, i128)], unit: i128) -> Option<i128> {
     let mut numerator = BigInt::from(0);
     let mut denominator = BigInt::from(1);
@@ -230,9 +189,6 @@ mod tests {
     #[test]
     fn a_product_down_a_path_is_reduced() {
         let half = Share::new(2, 4).unwrap();
-        assert_eq!(
-            half.of(Share::new(2, 3).unwrap()).unwrap(),
-            Share::new(1, 3).unwrap()
-        );
+        assert_eq!(half.of(Share::new(2, 3).unwrap()).unwrap(), Share::new(1, 3).unwrap());
     }
 }

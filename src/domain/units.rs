@@ -66,16 +66,10 @@ impl Instant {
     /// # Errors
     /// [`NotAnInstant`] when the text is something else, or lies outside 1970 to 2200.
     pub fn parse(text: &str) -> Result<Self, NotAnInstant> {
-        let refused = || NotAnInstant {
-            text: text.to_owned(),
-        };
+        let refused = || NotAnInstant { text: text.to_owned() };
         let parsed = DateTime::parse_from_rfc3339(text).map_err(|_| refused())?;
         let instant = Self(parsed.timestamp_micros());
-        if (Self::MIN..Self::MAX).contains(&instant) {
-            Ok(instant)
-        } else {
-            Err(refused())
-        }
+        if (Self::MIN..Self::MAX).contains(&instant) { Ok(instant) } else { Err(refused()) }
     }
 
     /// This instant moved by `micros`, kept inside [`Instant::MIN`] and [`Instant::MAX`].
@@ -134,10 +128,7 @@ impl Quantity {
     /// # Errors
     /// [`OutOfRange`] past 9.2·10¹² units.
     pub fn plus(self, other: Self) -> Result<Self, OutOfRange> {
-        self.0
-            .checked_add(other.0)
-            .map(Self)
-            .ok_or(OutOfRange::of("a sum of quantities"))
+        self.0.checked_add(other.0).map(Self).ok_or(OutOfRange::of("a sum of quantities"))
     }
 
     /// The difference; may be negative.
@@ -145,10 +136,7 @@ impl Quantity {
     /// # Errors
     /// [`OutOfRange`] past 9.2·10¹² units.
     pub fn minus(self, other: Self) -> Result<Self, OutOfRange> {
-        self.0
-            .checked_sub(other.0)
-            .map(Self)
-            .ok_or(OutOfRange::of("a difference of quantities"))
+        self.0.checked_sub(other.0).map(Self).ok_or(OutOfRange::of("a difference of quantities"))
     }
 
     /// The sum of many.
@@ -176,11 +164,7 @@ mod tests {
 
     #[test]
     fn an_instant_reads_what_it_writes() {
-        for text in [
-            "2026-06-01T00:00:00Z",
-            "2026-06-01T00:00:00.250Z",
-            "1970-01-01T00:00:00.000001Z",
-        ] {
+        for text in ["2026-06-01T00:00:00Z", "2026-06-01T00:00:00.250Z", "1970-01-01T00:00:00.000001Z"] {
             assert_eq!(Instant::parse(text).unwrap().to_string(), text);
         }
         let shifted = Instant::parse("2026-06-01T02:00:00+02:00").unwrap();
@@ -189,13 +173,8 @@ mod tests {
 
     #[test]
     fn an_instant_refuses_what_has_no_zone_or_lies_far_away() {
-        for text in [
-            "2026-06-01",
-            "2026-06-01T00:00:00",
-            "1969-12-31T23:59:59Z",
-            "2200-01-01T00:00:00Z",
-            "",
-        ] {
+        for text in ["2026-06-01", "2026-06-01T00:00:00", "1969-12-31T23:59:59Z", "2200-01-01T00:00:00Z", ""]
+        {
             assert!(Instant::parse(text).is_err(), "{text}");
         }
     }
@@ -204,24 +183,13 @@ mod tests {
     fn a_quantity_has_six_decimals() {
         assert_eq!(Quantity::from_micro(1_500_000).to_string(), "1.500000");
         assert_eq!(Quantity::from_micro(-1).to_string(), "-0.000001");
-        assert_eq!(
-            Quantity::of_device_nanos(3_600_000_000_000),
-            Quantity::DEVICE_HOUR
-        );
+        assert_eq!(Quantity::of_device_nanos(3_600_000_000_000), Quantity::DEVICE_HOUR);
         assert_eq!(Quantity::of_device_nanos(3_599_999).micro(), 0);
     }
 
     #[test]
     fn sums_never_wrap() {
-        assert!(
-            Quantity::from_micro(i64::MAX)
-                .plus(Quantity::from_micro(1))
-                .is_err()
-        );
-        assert!(
-            Quantity::from_micro(i64::MIN)
-                .minus(Quantity::from_micro(1))
-                .is_err()
-        );
+        assert!(Quantity::from_micro(i64::MAX).plus(Quantity::from_micro(1)).is_err());
+        assert!(Quantity::from_micro(i64::MIN).minus(Quantity::from_micro(1)).is_err());
     }
 }

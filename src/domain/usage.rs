@@ -29,14 +29,8 @@ pub enum SourceRank {
 
 impl SourceRank {
     /// All ranks, the most trusted first.
-    pub const ALL: [Self; 6] = [
-        Self::HostAgent,
-        Self::Hypervisor,
-        Self::Scheduler,
-        Self::Scrape,
-        Self::GuestAgent,
-        Self::Import,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::HostAgent, Self::Hypervisor, Self::Scheduler, Self::Scrape, Self::GuestAgent, Self::Import];
 
     /// The rank's word.
     #[must_use]
@@ -211,9 +205,7 @@ impl Evidence {
     #[must_use]
     pub fn workload(&self) -> Option<&Name> {
         use EvidenceField::{Cgroup, Job, Pod, Process, User, Vm, Workload};
-        [Workload, Pod, Vm, Job, Cgroup, Process, User]
-            .into_iter()
-            .find_map(|field| self.get(field))
+        [Workload, Pod, Vm, Job, Cgroup, Process, User].into_iter().find_map(|field| self.get(field))
     }
 }
 
@@ -341,9 +333,7 @@ pub fn gaps(whole: Span, spans: impl IntoIterator<Item = Span>) -> Vec<Span> {
 /// The nanoseconds that disjoint spans cover.
 #[must_use]
 pub fn covered_nanos(spans: &[Span]) -> i64 {
-    spans
-        .iter()
-        .fold(0_i64, |sum, span| sum.saturating_add(span.nanos()))
+    spans.iter().fold(0_i64, |sum, span| sum.saturating_add(span.nanos()))
 }
 
 /// The latest end of spans that cover holding, per device of the batch.
@@ -377,12 +367,8 @@ mod tests {
     #[test]
     fn the_most_specific_evidence_names_the_workload() {
         let name = |text: &'static str| Name::fixed(text);
-        let evidence: Evidence = [
-            (EvidenceField::User, name("ana")),
-            (EvidenceField::Pod, name("train-0")),
-        ]
-        .into_iter()
-        .collect();
+        let evidence: Evidence =
+            [(EvidenceField::User, name("ana")), (EvidenceField::Pod, name("train-0"))].into_iter().collect();
         assert_eq!(evidence.workload().unwrap().as_str(), "train-0");
         assert_eq!(evidence.to_string(), "pod=train-0 user=ana");
         assert_eq!(Evidence::default().workload(), None);
@@ -396,11 +382,6 @@ mod tests {
         for mode in SharingMode::ALL {
             assert_eq!(SharingMode::parse(mode.word()), Ok(mode));
         }
-        assert!(
-            SharingMode::parse("whole")
-                .unwrap_err()
-                .to_string()
-                .contains("dedicated")
-        );
+        assert!(SharingMode::parse("whole").unwrap_err().to_string().contains("dedicated"));
     }
 }

@@ -56,18 +56,9 @@ pub fn unpack(body: &[u8]) -> Result<Vec<u8>, BodyError> {
     }
     let decoder = zstd::stream::read::Decoder::new(body).map_err(BodyError::NotZstd)?;
     let mut message = Vec::with_capacity(body.len().saturating_mul(8).min(UNPACKED_BYTES_MAX));
-    let limit = u64::try_from(UNPACKED_BYTES_MAX)
-        .unwrap_or(u64::MAX)
-        .saturating_add(1);
-    decoder
-        .take(limit)
-        .read_to_end(&mut message)
-        .map_err(BodyError::NotZstd)?;
-    if message.len() > UNPACKED_BYTES_MAX {
-        Err(BodyError::UnpacksTooLarge)
-    } else {
-        Ok(message)
-    }
+    let limit = u64::try_from(UNPACKED_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    decoder.take(limit).read_to_end(&mut message).map_err(BodyError::NotZstd)?;
+    if message.len() > UNPACKED_BYTES_MAX { Err(BodyError::UnpacksTooLarge) } else { Ok(message) }
 }
 
 /// SHA-256 of a body's bytes.
@@ -103,13 +94,7 @@ mod tests {
     fn noise_and_torn_frames_are_refused() {
         assert!(matches!(unpack(b"not zstd at all"), Err(BodyError::NotZstd(_))));
         let whole = pack(&b"x".repeat(10_000)).unwrap();
-        assert!(matches!(
-            unpack(&whole[..whole.len() - 3]),
-            Err(BodyError::NotZstd(_))
-        ));
-        assert!(matches!(
-            unpack(&vec![0; PACKED_BYTES_MAX + 1]),
-            Err(BodyError::TooLarge { .. })
-        ));
+        assert!(matches!(unpack(&whole[..whole.len() - 3]), Err(BodyError::NotZstd(_))));
+        assert!(matches!(unpack(&vec![0; PACKED_BYTES_MAX + 1]), Err(BodyError::TooLarge { .. })));
     }
 }

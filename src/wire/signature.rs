@@ -9,41 +9,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::body::hex;
-use crate::domain::ids::Name;
+use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::Span;
 use crate::domain::units::Instant;
-
-/// What a batch speaks for: exactly one node or one pool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScopeName {
-    /// Node or pool.
-    pub kind: ScopeKind,
-    /// Its name.
-    pub name: Name,
-}
-
-/// A node, or a pool of devices without ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ScopeKind {
-    /// One host.
-    Node,
-    /// The in-service devices of one model on a node or cluster.
-    Pool,
-}
-
-impl ScopeKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::Node, Self::Pool];
-
-    /// The word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Pool => "pool",
-        }
-    }
-}
 
 /// What the signature vouches for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,9 +93,8 @@ impl BatchSigner {
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         // RFC 8410: a fixed PKCS #8 header for Ed25519, followed by the seed.
-        const PKCS8_HEADER: [u8; 16] = [
-            0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-        ];
+        const PKCS8_HEADER: [u8; 16] =
+            [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
         let document = [PKCS8_HEADER.as_slice(), seed.as_slice()].concat();
         Self {
             key: EncodingKey::from_ed_der(&document),
@@ -174,11 +141,7 @@ impl BatchSigner {
 /// The id of a public key.
 #[must_use]
 pub fn key_id(public_key: &[u8; 32]) -> String {
-    super::body::hash(public_key)
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    super::body::hash(public_key).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A public key that was checked to be a usable point.
@@ -204,9 +167,7 @@ impl BatchVerifier {
         if point.is_weak() {
             return Err(SignatureError::WeakKey);
         }
-        Ok(Self {
-            key: DecodingKey::from_ed_der(&bytes),
-        })
+        Ok(Self { key: DecodingKey::from_ed_der(&bytes) })
     }
 
     /// Checks the token and that it signs exactly this body.
@@ -223,11 +184,7 @@ impl BatchVerifier {
             .map_err(SignatureError::Verify)?
             .claims;
         let claims = token.read()?;
-        if claims.body_hash == super::body::hash(body) {
-            Ok(claims)
-        } else {
-            Err(SignatureError::OtherBody)
-        }
+        if claims.body_hash == super::body::hash(body) { Ok(claims) } else { Err(SignatureError::OtherBody) }
     }
 }
 
@@ -279,10 +236,7 @@ mod tests {
             body_hash: super::super::body::hash(body),
             issuer: "installation".into(),
             subject: Some("ana".into()),
-            scope: ScopeName {
-                kind: ScopeKind::Node,
-                name: Name::fixed("node-1"),
-            },
+            scope: ScopeName { kind: ScopeKind::Node, name: Name::fixed("node-1") },
             stream: Uuid::from_u128(7),
             sequence: 3,
             span: Span::clamped(Instant::from_micros(0), Instant::from_micros(60_000_000)),
@@ -302,15 +256,9 @@ mod tests {
         let signer = BatchSigner::from_seed(&[7; 32]);
         let token = signer.sign(&claims(b"body")).unwrap();
         let verifier = BatchVerifier::new(&signer.public_key()).unwrap();
-        assert!(matches!(
-            verifier.verify(&token, b"other"),
-            Err(SignatureError::OtherBody)
-        ));
+        assert!(matches!(verifier.verify(&token, b"other"), Err(SignatureError::OtherBody)));
         let other = BatchVerifier::new(&BatchSigner::from_seed(&[8; 32]).public_key()).unwrap();
-        assert!(matches!(
-            other.verify(&token, b"body"),
-            Err(SignatureError::Verify(_))
-        ));
+        assert!(matches!(other.verify(&token, b"body"), Err(SignatureError::Verify(_))));
         let payload = token.split('.').nth(1).unwrap();
         let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{payload}.");
         assert!(verifier.verify(&unsigned, b"body").is_err());
@@ -318,17 +266,8 @@ mod tests {
 
     #[test]
     fn weak_and_short_keys_are_refused() {
-        for weak in [
-            vec![0; 32],
-            [&[1][..], &[0; 31][..]].concat(),
-            vec![7; 31],
-            vec![],
-            vec![7; 33],
-        ] {
-            assert!(
-                matches!(BatchVerifier::new(&weak), Err(SignatureError::WeakKey)),
-                "{weak:?}"
-            );
+        for weak in [vec![0; 32], [&[1][..], &[0; 31][..]].concat(), vec![7; 31], vec![], vec![7; 33]] {
+            assert!(matches!(BatchVerifier::new(&weak), Err(SignatureError::WeakKey)), "{weak:?}");
         }
     }
 }

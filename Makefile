@@ -1,0 +1,105 @@
+# What people run. `make run` and `make test` are enough on a fresh machine that has Rust; see `make help`.
+
+# The build folder is outside the clone, so that clones share it and a search of the clone finds source only.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/fatia/target
+# rustup's folder, for shells that have not read its profile.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+CARGO ?= cargo
+# Cargo.lock is part of the source: a build that would change it stops. `make test LOCKED=` lets it change.
+LOCKED ?= --locked
+
+DEMO := tests/fixtures/demo
+DEMO_DATA := var/demo
+DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
+
+# The steps of `make test` are in order of price and share two cores and one build folder.
+.NOTPARALLEL:
+
+.PHONY: help
+help:
+	@echo "make run     build, load a made-up month into $(DEMO_DATA) and report its costs"
+	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
+	@echo "make long    the integration tests in release, with the long variants (FATIA_LONG=1)"
+	@echo "make bench   the benchmark of attribution"
+	@echo "make fmt     format the source"
+	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
+	@echo "make clean   remove the build folder and $(DEMO_DATA)"
+
+.PHONY: run
+run: needs-build
+	$(CARGO) build $(LOCKED) --bin fatia
+	@echo
+	@echo "The sample month is made up: its fleet, tenants, holders and prices exist in $(DEMO) only."
+	@echo
+	rm -rf $(DEMO_DATA)
+	mkdir -p $(DEMO_DATA)
+	$(DEMO_FATIA) price load $(DEMO)/prices.toml
+	$(DEMO_FATIA) import intervals --inventory $(DEMO)/inventory.csv $(DEMO)/intervals.csv
+	$(DEMO_FATIA) report costs --period 2026-09 --group-by tenant,project,mode
+	@echo
+	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); try other reports on it."
+
+.PHONY: test
+test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
+	@echo "All checks passed."
+
+# The same tests as `make test`, with longer runs where a test reads FATIA_LONG; release, since they are about volume.
+.PHONY: long
+long: export FATIA_LONG = 1
+long: needs-test
+	$(CARGO) test $(LOCKED) --release --test it -- --skip postgres
+	$(CARGO) test $(LOCKED) --release --test it postgres
+
+.PHONY: bench
+bench: needs-build
+	$(CARGO) bench $(LOCKED) --bench attribute
+
+.PHONY: fmt
+fmt:
+	$(CARGO) fmt
+
+.PHONY: lint
+lint: needs-lint fmt-check check clippy
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; \
+	else echo "cargo-deny is not installed: licenses, bans and sources were not checked."; fi
+
+.PHONY: clean
+clean:
+	$(CARGO) clean
+	rm -rf $(DEMO_DATA)
+
+# The steps.
+
+.PHONY: needs-build needs-lint needs-test
+needs-build needs-lint needs-test: needs-%:
+	@deploy/ci/needs.sh $*
+
+.PHONY: fmt-check
+fmt-check:
+	$(CARGO) fmt --check
+
+# Three feature sets: floors 0 and 1 alone, the agent without the service, all. The compiler is the proof.
+.PHONY: check
+check:
+	$(CARGO) check $(LOCKED) --no-default-features
+	$(CARGO) check $(LOCKED) --no-default-features --features agent
+	$(CARGO) check $(LOCKED)
+
+.PHONY: clippy
+clippy:
+	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+
+.PHONY: test-domain
+test-domain:
+	$(CARGO) test $(LOCKED) --no-default-features --lib
+
+.PHONY: test-sqlite
+test-sqlite:
+	$(CARGO) test $(LOCKED) --lib --bins
+	$(CARGO) test $(LOCKED) --test it -- --skip postgres
+
+# Starts a PostgreSQL of its own in the temporary folder, and ends it with the test process.
+.PHONY: test-postgres
+test-postgres:
+	$(CARGO) test $(LOCKED) --test it postgres

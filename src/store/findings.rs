@@ -1,0 +1,116 @@
+//! Findings: what someone should know, written in the transaction that saw it.
+
+use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::ids::ScopeId;
+use crate::domain::period::Span;
+use crate::domain::units::Instant;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FindingKind {
+    /// A slice's profile is in no catalogue; its time is unknown.
+    UnknownProfile,
+    /// Two sources claimed one device at one time; one was believed.
+    SourceConflict,
+    /// A signed batch could not be read; its bytes are kept and its span is unknown.
+    BatchSetAside,
+    /// A rebuild found less evidence than the kept hour has; the hour was left alone.
+    CoverageLost,
+}
+
+impl FindingKind {
+    /// The word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::UnknownProfile => "unknown_profile",
+            Self::SourceConflict => "source_conflict",
+            Self::BatchSetAside => "batch_set_aside",
+            Self::CoverageLost => "coverage_lost",
+        }
+    }
+}
+
+/// A row that says what someone should know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What was found.
+    pub kind: FindingKind,
+    /// The node or pool that it is about.
+    pub scope: ScopeId,
+    /// Of what: natural names.
+    pub subject: String,
+    /// For which time.
+    pub span: Span,
+    /// In words for people.
+    pub detail: String,
+}
+
+/// Writes findings; one that is there already is brought up to date.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn write(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    findings: &[Finding],
+    now: Instant,
+) -> Result<(), StoreError> {
+    // One statement may not touch a row twice.
+    let mut distinct: std::collections::BTreeMap<(&str, i64, &str, i64), &Finding> =
+        std::collections::BTreeMap::new();
+    for finding in findings {
+        distinct.insert((finding.kind.word(), &finding.subject, finding.span.start().micros()), finding);
+    }
+    let rows = distinct
+        .into_values()
+        .map(|finding| {
+            let (since, until) = (finding.span.start().micros(), finding.span.end().micros());
+            vec![
+                finding.kind.word().into(),
+                finding.scope.stored().into(),
+                finding.subject.as_str().into(),
+                since.into(),
+                until.into(),
+                finding.detail.as_str().into(),
+                now.micros().into(),
+            ]
+        })
+        .collect();
+    let columns = ["kind", "scope_id", "subject", "since_us", "until_us", "detail", "written_us"];
+    let again = "ON CONFLICT (kind, scope_id, subject, since_us) DO UPDATE SET until_us = excluded.until_us, detail = excluded.detail";
+    tx.insert("finding", &columns, rows, again).await.map(|_| ())
+}
+
+/// Removes what a fold found in a span of a scope, before it is found anew.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn forget(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    scope: ScopeId,
+    kinds: &[FindingKind],
+    within: Span,
+) -> Result<(), StoreError> {
+    for kind in kinds {
+        let sql =
+            "DELETE FROM finding WHERE kind = $1 AND scope_id = $2 AND since_us >= $3 AND since_us < $4";
+        let (start, end) = (within.start().micros().into(), within.end().micros().into());
+        tx.run(sql, vec![kind.word().into(), scope.stored().into(), start, end]).await?;
+    }
+    Ok(())
+}
+
+/// Findings by kind and subject: how often, and one detail.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn summary(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<Vec<(String, String, i64, String)>, StoreError> {
+    let sql = "SELECT kind, subject, COUNT(*), MIN(detail) FROM finding GROUP BY kind, subject ORDER BY kind, subject";
+    let rows = tx.all(sql, vec![]).await?;
+    rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).collect()
+}

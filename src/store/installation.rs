@@ -1,0 +1,103 @@
+//! The one row that says what this installation is.
+
+use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::money::Currency;
+use crate::domain::period::BillingZone;
+use crate::domain::units::Instant;
+
+/// What an installation is.
+#[derive(Clone)]
+pub struct Installation {
+    /// Where days begin.
+    pub zone: BillingZone,
+    /// The version of the time-zone database with which it was last opened.
+    pub zone_database: String,
+    /// The book currency.
+    pub currency: Currency,
+    /// The seed of the key that signs imports. Secret.
+    pub signing_seed: [u8; 32],
+    /// The key's public half.
+    pub public_key: [u8; 32],
+    /// When the first batch was accepted; from then on zone and currency are fixed.
+    pub fixed: Option<Instant>,
+}
+
+impl std::fmt::Debug for Installation {
+    /// Never shows the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Installation({}, {})", self.zone, self.currency)
+    }
+}
+
+/// The installation, if there is one yet.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn find(_scope: &PlatformScope, tx: &ReadTx) -> Result<Option<Installation>, StoreError> {
+    let sql = "SELECT zone, zone_database, currency, signing_seed, public_key, fixed_us FROM installation";
+    let Some(row) = tx.one(sql, vec![]).await? else {
+        return Ok(None);
+    };
+    let corrupt = |reason: String| StoreError::corrupt("the installation", reason);
+    let key =
+        |bytes: Vec<u8>| <[u8; 32]>::try_from(bytes).map_err(|_| corrupt("a key is not 32 bytes".to_owned()));
+    Ok(Some(Installation {
+        zone: BillingZone::parse(&row.get::<String>(0)?).map_err(|error| corrupt(error.to_string()))?,
+        zone_database: row.get(1)?,
+        currency: Currency::parse(&row.get::<String>(2)?).map_err(|error| corrupt(error.to_string()))?,
+        signing_seed: key(row.get(3)?)?,
+        public_key: key(row.get(4)?)?,
+        fixed: row.get::<Option<i64>>(5)?.map(Instant::from_micros),
+    }))
+}
+
+/// Makes the installation, unless another process just did.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn create(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    new: &Installation,
+    now: Instant,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO installation (installation_id, zone, zone_database, currency, signing_seed, public_key, \
+               created_us, fixed_us) VALUES (1, $1, $2, $3, $4, $5, $6, NULL) ON CONFLICT (installation_id) DO NOTHING";
+    let values = vec![
+        new.zone.name().into(),
+        new.zone_database.clone().into(),
+        new.currency.to_string().into(),
+        new.signing_seed.to_vec().into(),
+        new.public_key.to_vec().into(),
+        now.micros().into(),
+    ];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// Sets zone and currency while they may still change.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn set_billing(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    zone: BillingZone,
+    currency: Currency,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE installation SET zone = $1, currency = $2, zone_database = $3 WHERE fixed_us IS NULL";
+    let values = vec![
+        zone.name().into(),
+        currency.to_string().into(),
+        BillingZone::database_version().to_owned().into(),
+    ];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// Fixes zone and currency, which the first accepted batch does.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn fix(_scope: &PlatformScope, tx: &WriteTx, now: Instant) -> Result<(), StoreError> {
+    let sql = "UPDATE installation SET fixed_us = $1 WHERE fixed_us IS NULL";
+    tx.run(sql, vec![now.micros().into()]).await.map(|_| ())
+}

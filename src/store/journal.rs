@@ -1,0 +1,283 @@
+//! The journal: streams, their marks, imports and the batches as they were signed.
+
+use uuid::Uuid;
+
+use super::backend::{Partitioned, lock_clause, make_room};
+use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::ids::{Name, ScopeId};
+use crate::domain::period::Span;
+use crate::domain::units::{Instant, MICROS_PER_HOUR};
+use crate::domain::usage::{Source, SourceRank};
+
+/// Longest span of one batch. Bounds how far back a batch that meets an hour can begin.
+pub const BATCH_SPAN_US_MAX: i64 = 26 * MICROS_PER_HOUR;
+
+/// A stream as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// Its id.
+    pub id: Uuid,
+    /// The scope that it speaks for.
+    pub scope: ScopeId,
+    /// Who sends it.
+    pub source: Source,
+    /// The import's number within its source; 0 for agents.
+    pub import_number: i64,
+    /// Every number up to it is durable.
+    pub mark: i64,
+}
+
+const STREAM_COLUMNS: &str = "stream_id, scope_id, rank, sender, import_number, mark";
+
+fn stream_of(row: &super::unit::Row) -> Result<Stream, StoreError> {
+    let corrupt = |reason: String| StoreError::corrupt("a stream", reason);
+    Ok(Stream {
+        id: Uuid::parse_str(&row.get::<String>(0)?).map_err(|error| corrupt(error.to_string()))?,
+        scope: ScopeId::from_stored(row.get(1)?),
+        source: Source {
+            rank: SourceRank::parse(&row.get::<String>(2)?).map_err(|error| corrupt(error.to_string()))?,
+            sender: super::fleet::name_of(&row.get::<String>(3)?)?,
+        },
+        import_number: row.get(4)?,
+        mark: row.get(5)?,
+    })
+}
+
+/// A stream by its id.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn find_stream(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    id: Uuid,
+) -> Result<Option<Stream>, StoreError> {
+    let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE stream_id = $1");
+    tx.one(&sql, vec![id.to_string().into()]).await?.as_ref().map(stream_of).transpose()
+}
+
+/// A stream, locked until the transaction ends, so that its mark has one writer.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn lock_stream(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    id: Uuid,
+) -> Result<Option<Stream>, StoreError> {
+    let lock = lock_clause(tx.backend());
+    let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE stream_id = $1{lock}");
+    tx.one(&sql, vec![id.to_string().into()]).await?.as_ref().map(stream_of).transpose()
+}
+
+/// Opens a stream, unless another process just did.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn open_stream(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    stream: &Stream,
+    now: Instant,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO usage_stream (stream_id, scope_id, rank, sender, import_number, mark, opened_us) \
+               VALUES ($1, $2, $3, $4, $5, 0, $6) ON CONFLICT (stream_id) DO NOTHING";
+    let values = vec![
+        stream.id.to_string().into(),
+        stream.scope.stored().into(),
+        stream.source.rank.word().into(),
+        stream.source.sender.as_str().into(),
+        stream.import_number.into(),
+        now.micros().into(),
+    ];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// All streams that speak for a scope.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn streams(_scope: &PlatformScope, tx: &ReadTx, scope: ScopeId) -> Result<Vec<Stream>, StoreError> {
+    let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE scope_id = $1 ORDER BY stream_id");
+    tx.all(&sql, vec![scope.stored().into()]).await?.iter().map(stream_of).collect()
+}
+
+/// Moves a stream's mark. The caller holds its lock.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn set_mark(_scope: &PlatformScope, tx: &WriteTx, id: Uuid, mark: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE usage_stream SET mark = $2 WHERE stream_id = $1 AND mark < $2";
+    tx.run(sql, vec![id.to_string().into(), mark.into()]).await.map(|_| ())
+}
+
+/// Begins an import: the next number of its source.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn begin_import(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    source: &Name,
+    imported_by: &str,
+    now: Instant,
+) -> Result<i64, StoreError> {
+    let sql = "SELECT COALESCE(MAX(number), 0) + 1 FROM usage_import WHERE source = $1";
+    let row = tx.one(sql, vec![source.as_str().into()]).await?;
+    let number: i64 = row.map_or(Ok(1), |row| row.get(0))?;
+    // Two that begin at once meet on the primary key, and the loser is told so.
+    let sql = "INSERT INTO usage_import (source, number, imported_by, started_us, rows_taken, rows_refused) \
+               VALUES ($1, $2, $3, $4, 0, 0)";
+    let values =
+        vec![source.as_str().into(), number.into(), imported_by.to_owned().into(), now.micros().into()];
+    tx.run(sql, values).await?;
+    Ok(number)
+}
+
+/// Notes how an import ended.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn finish_import(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    source: &Name,
+    number: i64,
+    (taken, refused): (i64, i64),
+    now: Instant,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE usage_import SET finished_us = $3, rows_taken = $4, rows_refused = $5 \
+               WHERE source = $1 AND number = $2";
+    let values =
+        vec![source.as_str().into(), number.into(), now.micros().into(), taken.into(), refused.into()];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// A batch on its way into the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewBatch {
+    /// The scope that it speaks for.
+    pub scope: ScopeId,
+    /// Its stream.
+    pub stream: Uuid,
+    /// Its number.
+    pub sequence: i64,
+    /// When it was received.
+    pub received: Instant,
+    /// The span that was signed.
+    pub span: Span,
+    /// The bytes as signed.
+    pub body: Vec<u8>,
+    /// Their SHA-256.
+    pub body_hash: [u8; 32],
+    /// The signature.
+    pub signature: String,
+    /// Rows that were taken.
+    pub row_count: i64,
+    /// What was not taken, as JSON; none: everything was.
+    pub refused: Option<String>,
+    /// Why nothing could be read; none: it could.
+    pub set_aside: Option<String>,
+}
+
+/// Appends a batch. The caller holds its stream's lock and moves the mark in the same transaction.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn append(_scope: &PlatformScope, tx: &WriteTx, batch: &NewBatch) -> Result<(), StoreError> {
+    make_room(tx.connection(), Partitioned::UsageBatch, [batch.received.micros()]).await?;
+    let sql = "INSERT INTO usage_batch (scope_id, stream_id, sequence, received_us, from_us, to_us, body, body_hash, \
+               signature, row_count, refused, set_aside) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let values = vec![
+        batch.scope.stored().into(),
+        batch.stream.to_string().into(),
+        batch.sequence.into(),
+        batch.received.micros().into(),
+        batch.span.start().micros().into(),
+        batch.span.end().micros().into(),
+        batch.body.clone().into(),
+        batch.body_hash.to_vec().into(),
+        batch.signature.clone().into(),
+        batch.row_count.into(),
+        batch.refused.clone().into(),
+        batch.set_aside.clone().into(),
+    ];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// The hash of a stored batch; none where its bytes are no longer kept.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn body_hash(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    stream: &Stream,
+    sequence: i64,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let sql = "SELECT body_hash FROM usage_batch WHERE scope_id = $1 AND stream_id = $2 AND sequence = $3";
+    let values = vec![stream.scope.stored().into(), stream.id.to_string().into(), sequence.into()];
+    tx.one(sql, values).await?.map(|row| row.get(0)).transpose()
+}
+
+/// A batch as the fold reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredBatch {
+    /// Its stream.
+    pub stream: Uuid,
+    /// Its number.
+    pub sequence: i64,
+    /// The span that was signed.
+    pub span: Span,
+    /// The bytes as signed.
+    pub body: Vec<u8>,
+    /// Their SHA-256.
+    pub body_hash: Vec<u8>,
+    /// What acceptance refused, as JSON.
+    pub refused: Option<String>,
+}
+
+/// The readable batches of a scope that meet `span`, in the order of their keys.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn batches_meeting(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+    span: Span,
+) -> Result<Vec<StoredBatch>, StoreError> {
+    // A row of no length (a deletion) is in a batch that begins at its start, so `<=` at both ends.
+    let sql = "SELECT stream_id, sequence, from_us, to_us, body, body_hash, refused FROM usage_batch \
+               WHERE scope_id = $1 AND from_us >= $2 AND from_us <= $3 AND to_us >= $4 AND set_aside IS NULL \
+               ORDER BY stream_id, sequence";
+    let (start, end) = (span.start().micros(), span.end().micros());
+    let values = vec![scope.stored().into(), (start - BATCH_SPAN_US_MAX).into(), end.into(), start.into()];
+    let rows = tx.all(sql, values).await?;
+    rows.iter()
+        .map(|row| {
+            let stream: String = row.get(0)?;
+            let stream = Uuid::parse_str(&stream).map_err(|error| StoreError::corrupt("a stream", error))?;
+            Ok(StoredBatch {
+                stream,
+                sequence: row.get(1)?,
+                span: Span::clamped(Instant::from_micros(row.get(2)?), Instant::from_micros(row.get(3)?)),
+                body: row.get(4)?,
+                body_hash: row.get(5)?,
+                refused: row.get(6)?,
+            })
+        })
+        .collect()
+}
+
+/// How many batches and rows the journal holds.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn size(_scope: &PlatformScope, tx: &ReadTx) -> Result<(i64, i64), StoreError> {
+    let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(row_count), 0) AS BIGINT) FROM usage_batch";
+    match tx.one(sql, vec![]).await? {
+        Some(row) => Ok((row.get(0)?, row.get(1)?)),
+        None => Ok((0, 0)),
+    }
+}

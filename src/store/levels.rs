@@ -1,0 +1,324 @@
+//! The levels `node_day` and `tenant_day`, and the sums that reports read from them.
+//!
+//! Always true here: a level is recomputed whole and replaced; a report reads the highest level that has the
+//! dimensions asked, and the one below for days whose tenant sums are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::node_hour::OPEN_REVISION;
+use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::allocation::PartState;
+use crate::domain::cost::DaySums;
+use crate::domain::ids::{Name, ScopeId, TenantId};
+use crate::domain::period::Day;
+use crate::domain::report::{Dimension, SumRow};
+use crate::domain::units::Quantity;
+
+/// One row of `node_day`, as its key columns and its quantity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeDayRow {
+    /// Who pays.
+    pub tenant: TenantId,
+    /// project, workload, mode, model, sku, state, cost item, charge item; empty: none.
+    pub words: [String; 8],
+    /// How much.
+    pub quantity: Quantity,
+}
+
+const WORDS: [&str; 8] = ["project", "workload", "mode", "model", "sku", "state", "cost_item", "charge_item"];
+
+/// The rows of a day's sums; the tenants' numbers are looked up.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when a sum names a tenant that does not exist.
+pub fn node_day_rows(
+    sums: &DaySums,
+    tenants: &BTreeMap<Name, TenantId>,
+) -> Result<Vec<NodeDayRow>, StoreError> {
+    let mut rows = Vec::with_capacity(sums.len());
+    for (key, quantity) in sums.iter() {
+        let tenant = match &key.tenant {
+            None => TenantId::PLATFORM,
+            Some(name) => *tenants
+                .get(name)
+                .ok_or_else(|| StoreError::corrupt("a sum", format!("no tenant is named `{name}`")))?,
+        };
+        let text = |name: &Option<Name>| name.as_ref().map(ToString::to_string).unwrap_or_default();
+        let words = [
+            text(&key.project),
+            text(&key.workload),
+            key.mode.map(|mode| mode.word().to_owned()).unwrap_or_default(),
+            key.model.to_string(),
+            key.sku.to_string(),
+            key.state.word().to_owned(),
+            key.cost_item.as_ref().map(ToString::to_string).unwrap_or_default(),
+            key.charge_item.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ];
+        rows.push(NodeDayRow { tenant, words, quantity });
+    }
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+/// The rows of a scope's day as stored, in order.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn node_day(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+    day: Day,
+) -> Result<Vec<NodeDayRow>, StoreError> {
+    let sql = format!(
+        "SELECT tenant_id, {}, quantity FROM node_day WHERE scope_id = $1 AND day = $2 AND revision = 0",
+        WORDS.join(", ")
+    );
+    let rows = tx.all(&sql, vec![scope.stored().into(), day.stored().into()]).await?;
+    let mut rows = rows
+        .iter()
+        .map(|row| {
+            let mut words: [String; 8] = Default::default();
+            for (at, word) in words.iter_mut().enumerate() {
+                *word = row.get(at + 1)?;
+            }
+            let tenant = TenantId::from_stored(row.get(0)?);
+            Ok(NodeDayRow { tenant, words, quantity: Quantity::from_micro(row.get(9)?) })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+/// Puts the rows of a scope's day in place of those that are there.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn replace_node_day(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    scope: ScopeId,
+    day: Day,
+    rows: &[NodeDayRow],
+) -> Result<(), StoreError> {
+    let sql = "DELETE FROM node_day WHERE scope_id = $1 AND day = $2 AND revision = 0";
+    tx.run(sql, vec![scope.stored().into(), day.stored().into()]).await?;
+    let values = rows
+        .iter()
+        .map(|row| {
+            let mut values = vec![
+                scope.stored().into(),
+                day.stored().into(),
+                OPEN_REVISION.into(),
+                row.tenant.stored().into(),
+            ];
+            values.extend(row.words.iter().map(|word| word.as_str().into()));
+            values.push(row.quantity.micro().into());
+            values
+        })
+        .collect();
+    let mut columns = vec!["scope_id", "day", "revision", "tenant_id"];
+    columns.extend(WORDS);
+    columns.push("quantity");
+    tx.insert("node_day", &columns, values, "").await.map(|_| ())
+}
+
+/// Sums a tenant's day over all scopes, and puts the result in place of what is there.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn replace_tenant_day(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    day: Day,
+    tenant: TenantId,
+) -> Result<(), StoreError> {
+    let values = || vec![day.stored().into(), tenant.stored().into()];
+    tx.run("DELETE FROM tenant_day WHERE day = $1 AND tenant_id = $2 AND revision = 0", values()).await?;
+    // PostgreSQL sums BIGINT to NUMERIC; the cast fails on overflow, as SQLite's own sum does.
+    let keys = "project, mode, model, sku, state, cost_item, charge_item";
+    let sql = format!(
+        "INSERT INTO tenant_day (day, tenant_id, revision, {keys}, quantity) \
+         SELECT day, tenant_id, revision, {keys}, CAST(SUM(quantity) AS BIGINT) FROM node_day \
+         WHERE day = $1 AND tenant_id = $2 AND revision = 0 GROUP BY day, tenant_id, revision, {keys}"
+    );
+    tx.run(&sql, values()).await.map(|_| ())
+}
+
+/// Which level a report reads for which days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    NodeDay,
+    TenantDay,
+}
+
+/// Sums of a period by dimensions, state and cost item.
+///
+/// `stale` are days whose tenant sums are behind: for these the node sums are read.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn sums(
+    scope: &PlatformScope,
+    tx: &ReadTx,
+    days: std::ops::Range<Day>,
+    stale: &BTreeSet<Day>,
+    dimensions: &[Dimension],
+) -> Result<Vec<SumRow>, StoreError> {
+    if dimensions.iter().any(|dimension| dimension.needs_node_level()) {
+        return read_sums(scope, tx, Level::NodeDay, days, dimensions, None).await;
+    }
+    let mut rows = read_sums(scope, tx, Level::TenantDay, days, dimensions, Some(stale)).await?;
+    for day in stale {
+        rows.extend(read_sums(scope, tx, Level::NodeDay, *day..day.next(), dimensions, None).await?);
+    }
+    Ok(rows)
+}
+
+async fn read_sums(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    level: Level,
+    days: std::ops::Range<Day>,
+    dimensions: &[Dimension],
+    without: Option<&BTreeSet<Day>>,
+) -> Result<Vec<SumRow>, StoreError> {
+    let table = match level {
+        Level::NodeDay => "node_day",
+        Level::TenantDay => "tenant_day",
+    };
+    // Sums are taken by number and joined to names afterwards: the names are few, the rows are many.
+    let column = |dimension: Dimension| match dimension {
+        Dimension::Tenant => "l.tenant_id",
+        Dimension::Project => "l.project",
+        Dimension::Mode => "l.mode",
+        Dimension::Model => "l.model",
+        Dimension::Node => "l.scope_id",
+        Dimension::Workload => "l.workload",
+        Dimension::Day => "l.day",
+        Dimension::State => "l.state",
+    };
+    let keys: Vec<&str> = dimensions.iter().map(|dimension| column(*dimension)).collect();
+    let mut grouped: Vec<&str> = keys.clone();
+    grouped.extend(["l.state", "l.cost_item"]);
+    grouped.sort_unstable();
+    grouped.dedup();
+    let mut values = vec![days.start.stored().into(), days.end.stored().into()];
+    let mut except = String::new();
+    for day in without.into_iter().flatten() {
+        values.push(day.stored().into());
+        except.push_str(&format!(" AND l.day <> ${}", values.len()));
+    }
+    let mut selected: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    selected.extend(["l.state", "l.cost_item", "CAST(SUM(l.quantity) AS BIGINT)"].map(str::to_owned));
+    let sql = format!(
+        "SELECT {} FROM {table} l WHERE l.day >= $1 AND l.day < $2 AND l.revision = 0{except} GROUP BY {}",
+        selected.join(", "),
+        grouped.join(", ")
+    );
+    let names = Names::read(tx, dimensions).await?;
+    let rows = tx.all(&sql, values).await?;
+    let mut sums = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut shown = Vec::with_capacity(dimensions.len());
+        for (at, dimension) in dimensions.iter().enumerate() {
+            shown.push(names.show(&row, at, *dimension)?);
+        }
+        let state: String = row.get(dimensions.len())?;
+        let item: String = row.get(dimensions.len() + 1)?;
+        sums.push(SumRow {
+            values: shown,
+            state: PartState::parse(&state).map_err(|error| StoreError::corrupt("a sum", error))?,
+            cost_item: (!item.is_empty()).then_some(item),
+            quantity: Quantity::from_micro(row.get(dimensions.len() + 2)?),
+        });
+    }
+    Ok(sums)
+}
+
+/// The word that reports show where a field holds nothing.
+const NONE: &str = "none";
+
+/// Natural names of the numbers that sums are keyed by.
+struct Names {
+    tenants: BTreeMap<i64, String>,
+    scopes: BTreeMap<i64, String>,
+}
+
+impl Names {
+    async fn read(tx: &ReadTx, dimensions: &[Dimension]) -> Result<Self, StoreError> {
+        let mut names = Self { tenants: BTreeMap::new(), scopes: BTreeMap::new() };
+        if dimensions.contains(&Dimension::Tenant) {
+            for row in tx.all("SELECT tenant_id, name FROM tenant", vec![]).await? {
+                names.tenants.insert(row.get(0)?, row.get(1)?);
+            }
+        }
+        if dimensions.contains(&Dimension::Node) {
+            for row in tx.all("SELECT scope_id, name FROM scope", vec![]).await? {
+                names.scopes.insert(row.get(0)?, row.get(1)?);
+            }
+        }
+        Ok(names)
+    }
+
+    fn show(&self, row: &super::unit::Row, at: usize, dimension: Dimension) -> Result<String, StoreError> {
+        let known = |names: &BTreeMap<i64, String>| {
+            let number: i64 = row.get(at)?;
+            names
+                .get(&number)
+                .cloned()
+                .ok_or_else(|| StoreError::corrupt("a sum", format!("no name for {number}")))
+        };
+        match dimension {
+            Dimension::Tenant => known(&self.tenants),
+            Dimension::Node => known(&self.scopes),
+            Dimension::Day => Day::from_stored(row.get(at)?)
+                .map(|day| day.to_string())
+                .map_err(|e| StoreError::corrupt("a sum", e)),
+            Dimension::Project
+            | Dimension::Mode
+            | Dimension::Model
+            | Dimension::Workload
+            | Dimension::State => {
+                let word: String = row.get(at)?;
+                Ok(if word.is_empty() { NONE.to_owned() } else { word })
+            }
+        }
+    }
+}
+
+/// Scopes' days for which sums are stored, in order.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn summed_days(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<(ScopeId, Day)>, StoreError> {
+    let sql = "SELECT DISTINCT scope_id, day FROM node_day WHERE revision = 0 ORDER BY scope_id, day";
+    let rows = tx.all(sql, vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            let day = Day::from_stored(row.get(1)?).map_err(|error| StoreError::corrupt("a sum", error))?;
+            Ok((ScopeId::from_stored(row.get(0)?), day))
+        })
+        .collect()
+}
+
+/// Days and tenants whose `tenant_day` total is not the total of their `node_day` rows.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn unequal_tenant_days(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<Vec<(Day, TenantId, Quantity)>, StoreError> {
+    let sql = "SELECT day, tenant_id, CAST(SUM(quantity) AS BIGINT) FROM (\
+               SELECT day, tenant_id, quantity FROM tenant_day WHERE revision = 0 UNION ALL \
+               SELECT day, tenant_id, -quantity FROM node_day WHERE revision = 0) both_levels \
+               GROUP BY day, tenant_id HAVING SUM(quantity) <> 0 ORDER BY day, tenant_id";
+    let rows = tx.all(sql, vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            let day = Day::from_stored(row.get(0)?).map_err(|error| StoreError::corrupt("a sum", error))?;
+            Ok((day, TenantId::from_stored(row.get(1)?), Quantity::from_micro(row.get(2)?)))
+        })
+        .collect()
+}

@@ -1,0 +1,113 @@
+//! Price versions and their items.
+
+use std::collections::BTreeMap;
+
+use super::fleet::{name_of, span_of, stored_end};
+use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::money::{Currency, UnitPrice};
+use crate::domain::price::{Book, Item, PriceBook, PriceVersion};
+use crate::domain::units::Instant;
+
+fn corrupt(error: impl std::fmt::Display) -> StoreError {
+    StoreError::corrupt("a price version", error)
+}
+
+/// The versions that hold: published and not replaced.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn book(_scope: &PlatformScope, tx: &ReadTx) -> Result<PriceBook, StoreError> {
+    let sql = "SELECT v.name, v.revision, v.from_us, v.to_us, v.currency, i.book, i.item_key, i.unit_price \
+               FROM price_version v JOIN price_item i ON i.name = v.name AND i.revision = v.revision \
+               WHERE v.replaced_us IS NULL ORDER BY v.name, v.revision, i.book, i.item_key";
+    let mut versions: Vec<PriceVersion> = Vec::new();
+    for row in tx.all(sql, vec![]).await? {
+        let (name, revision) = (name_of(&row.get::<String>(0)?)?, row.get(1)?);
+        if versions.last().is_none_or(|last| (&last.name, last.revision) != (&name, revision)) {
+            versions.push(PriceVersion {
+                name,
+                revision,
+                effective: span_of(row.get(2)?, row.get(3)?),
+                currency: Currency::parse(&row.get::<String>(4)?).map_err(corrupt)?,
+                prices: BTreeMap::new(),
+            });
+        }
+        let word: String = row.get(5)?;
+        let book = Book::ALL.into_iter().find(|book| book.word() == word).ok_or_else(|| corrupt(word))?;
+        let key = (book, name_of(&row.get::<String>(6)?)?);
+        if let Some(last) = versions.last_mut() {
+            last.prices.insert(key, UnitPrice::from_scaled(row.get(7)?));
+        }
+    }
+    Ok(PriceBook::new(versions))
+}
+
+/// Unit prices of the cost book by item, as sums name them; of all versions, replaced ones too.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn cost_prices(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<BTreeMap<String, UnitPrice>, StoreError> {
+    let sql = "SELECT name, revision, item_key, unit_price FROM price_item WHERE book = 'cost'";
+    let rows = tx.all(sql, vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            let (version, key) = (name_of(&row.get::<String>(0)?)?, name_of(&row.get::<String>(2)?)?);
+            let item = Item { version, revision: row.get(1)?, key };
+            Ok((item.to_string(), UnitPrice::from_scaled(row.get(3)?)))
+        })
+        .collect()
+}
+
+/// The newest revision of a name and the hash of its content, if there is one.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn newest(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    name: &str,
+) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
+    let sql =
+        "SELECT revision, content_hash FROM price_version WHERE name = $1 ORDER BY revision DESC LIMIT 1";
+    tx.one(sql, vec![name.to_owned().into()]).await?.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+}
+
+/// Publishes a version; earlier revisions of its name are replaced.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn publish(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    version: &PriceVersion,
+    content_hash: &[u8; 32],
+    now: Instant,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE price_version SET replaced_us = $2 WHERE name = $1 AND replaced_us IS NULL";
+    tx.run(sql, vec![version.name.as_str().into(), now.micros().into()]).await?;
+    let sql = "INSERT INTO price_version (name, revision, from_us, to_us, currency, content_hash, published_us, \
+               replaced_us) VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)";
+    let values = vec![
+        version.name.as_str().into(),
+        version.revision.into(),
+        version.effective.start().micros().into(),
+        stored_end(version.effective.end()).into(),
+        version.currency.to_string().into(),
+        content_hash.to_vec().into(),
+        now.micros().into(),
+    ];
+    tx.run(sql, values).await?;
+    let rows = version
+        .prices
+        .iter()
+        .map(|((book, key), price)| {
+            let (name, revision) = (version.name.as_str().into(), version.revision.into());
+            vec![name, revision, book.word().into(), key.as_str().into(), price.scaled().into()]
+        })
+        .collect();
+    let columns = ["name", "revision", "book", "item_key", "unit_price"];
+    tx.insert("price_item", &columns, rows, "").await.map(|_| ())
+}

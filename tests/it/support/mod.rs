@@ -1,0 +1,4 @@
+//! What several test modules share: databases to test on, and our own source to look at.
+
+pub mod postgres;
+pub mod source;
