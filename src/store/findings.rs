@@ -60,7 +60,8 @@ pub async fn write(
     let mut distinct: std::collections::BTreeMap<(&str, i64, &str, i64), &Finding> =
         std::collections::BTreeMap::new();
     for finding in findings {
-        distinct.insert((finding.kind.word(), &finding.subject, finding.span.start().micros()), finding);
+        let since = finding.span.start().micros();
+        distinct.insert((finding.kind.word(), finding.scope.stored(), &finding.subject, since), finding);
     }
     let rows = distinct
         .into_values()

@@ -252,8 +252,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(claims: &'a BatchClaims) -> Self {
-        Self { claims, refused: Vec::new() }
+    fn new(scope: &'a ScopeName, within: Span) -> Self {
+        Self { scope, within, refused: Vec::new() }
     }
 
     fn read(mut self, message: Entries<'_>) -> Result<Decoded, DecodeError> {
@@ -280,16 +280,10 @@ impl<'a> Reader<'a> {
         let evidence = keep(evidence, &mut batch.evidence);
         let within = self.within;
         let rows = self.each("rows", message.rows, |row| read_row(row?, &slices, &evidence, within));
-        let mut row_numbers = Vec::with_capacity(rows.len());
-        for (number, row) in rows.into_iter().enumerate() {
-            if let Some(row) = row {
-                row_numbers.push(number);
-                batch.rows.push(row);
-            }
-        }
         let coverage = self.each("coverage", message.coverage, |each| read_coverage(each?, &devices, within));
-        batch.coverage = coverage.into_iter().flatten().collect();
-        Ok(Decoded { source, batch, row_numbers, refused: self.refused })
+        let row_numbers = keep_numbered(rows, &mut batch.rows);
+        let coverage_numbers = keep_numbered(coverage, &mut batch.coverage);
+        Ok(Decoded { source, batch, row_numbers, coverage_numbers, refused: self.refused })
     }
 
     /// Reads each entry of a table; one that is refused leaves a hole, so that indexes keep their meaning.
@@ -428,16 +422,12 @@ fn read_span(from: i64, to: i64) -> Result<Span, String> {
 mod tests {
     use super::*;
 
-    fn claims() -> BatchClaims {
-        BatchClaims {
-            body_hash: [0; 32],
-            issuer: "installation".into(),
-            subject: None,
-            scope: ScopeName { kind: ScopeKind::Node, name: Name::fixed("node-1") },
-            stream: Uuid::from_u128(1),
-            sequence: 1,
-            span: Span::clamped(Instant::from_micros(0), Instant::from_micros(1_000)),
-        }
+    fn scope() -> ScopeName {
+        ScopeName { kind: ScopeKind::Node, name: Name::fixed("node-1") }
+    }
+
+    fn read(message: &[u8]) -> Result<Decoded, DecodeError> {
+        decode(message, &scope(), Span::clamped(Instant::from_micros(0), Instant::from_micros(1_000)))
     }
 
     const GOOD: &str = r#"{"v":"usage_v1","scope":{"node":"node-1"},"source":{"rank":"import","sender":"slurm"},"devices":["GPU-1","GPU-2"],"slices":[{"device":0,"mode":"dedicated"},{"device":1,"mode":"time_slicing","share_ppm":460000},{"device":1,"mode":"mig","profile":"1g.10gb"}],"evidence":[{"project":"lab","tenant":"acme","workload":"w1"}],"rows":[[0,0,0,500,0,900],[1,0,10,20,10,20]],"coverage":[[0,0,1000,"holding"],[1,0,1000,"holding"]]}"#;
