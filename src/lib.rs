@@ -7,4 +7,13 @@ pub mod domain;
 pub mod wire;
 
 #[cfg(feature = "server")]
+pub mod services;
+#[cfg(feature = "server")]
 pub mod store;
+
+#[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
+pub mod config;
+#[cfg(feature = "server")]
+pub mod worker;

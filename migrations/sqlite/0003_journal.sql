@@ -1,7 +1,7 @@
 -- The journal: what senders signed, as they signed it. The truth; everything behind it can be rebuilt.
 
 -- One mark per stream. Kept for ever, so that a repeat is a duplicate for ever. import_number orders the
--- imports of one source; agents have 0.
+-- imports of one source; agents have 0. rows_hash: of an import's rows without its coverage.
 CREATE TABLE usage_stream (
     stream_id TEXT NOT NULL,
     scope_id INTEGER NOT NULL,
@@ -10,6 +10,7 @@ CREATE TABLE usage_stream (
     import_number INTEGER NOT NULL,
     mark INTEGER NOT NULL,
     opened_us INTEGER NOT NULL,
+    rows_hash BLOB,
     CONSTRAINT usage_stream_pk PRIMARY KEY (stream_id),
     CONSTRAINT usage_stream_scope_fk FOREIGN KEY (scope_id) REFERENCES scope (scope_id),
     CONSTRAINT usage_stream_rank_word CHECK (rank IN ('host_agent', 'hypervisor', 'scheduler', 'scrape', 'guest_agent', 'import')),

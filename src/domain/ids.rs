@@ -162,6 +162,12 @@ impl Bucket {
         Self(hash.to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte))
     }
 
+    /// A bucket's number as stored.
+    #[must_use]
+    pub fn from_stored(number: i64) -> Option<Self> {
+        u8::try_from(number).ok().map(Self)
+    }
+
     /// The bucket of a tenant.
     #[must_use]
     pub fn of_tenant(tenant: TenantId) -> Self {

@@ -320,7 +320,7 @@ pub async fn open_service(
     tx.run(&sql, values).await.map(|_| ())
 }
 
-/// Ends an open in-service interval. Edges past the end are pulled back to it.
+/// Moves the end of an in-service interval, or opens it again. Edges past the end are pulled back to it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -331,7 +331,7 @@ pub async fn close_service(
     from: Instant,
     to: Instant,
 ) -> Result<(), StoreError> {
-    let sql = "UPDATE device_service SET to_us = $3, \
+    let sql = "UPDATE device_service SET to_us = $4, \
                edge_us = CASE WHEN edge_us > $3 THEN $3 ELSE edge_us END, \
                counted_to_us = CASE WHEN counted_to_us > $3 THEN $3 ELSE counted_to_us END \
                WHERE device_id = $1 AND from_us = $2";

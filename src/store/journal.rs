@@ -25,9 +25,11 @@ pub struct Stream {
     pub import_number: i64,
     /// Every number up to it is durable.
     pub mark: i64,
+    /// SHA-256 of an import's rows without its coverage; none for agents.
+    pub rows_hash: Option<Vec<u8>>,
 }
 
-const STREAM_COLUMNS: &str = "stream_id, scope_id, rank, sender, import_number, mark";
+const STREAM_COLUMNS: &str = "stream_id, scope_id, rank, sender, import_number, mark, rows_hash";
 
 fn stream_of(row: &super::unit::Row) -> Result<Stream, StoreError> {
     let corrupt = |reason: String| StoreError::corrupt("a stream", reason);
@@ -40,6 +42,7 @@ fn stream_of(row: &super::unit::Row) -> Result<Stream, StoreError> {
         },
         import_number: row.get(4)?,
         mark: row.get(5)?,
+        rows_hash: row.get(6)?,
     })
 }
 
@@ -80,8 +83,8 @@ pub async fn open_stream(
     stream: &Stream,
     now: Instant,
 ) -> Result<(), StoreError> {
-    let sql = "INSERT INTO usage_stream (stream_id, scope_id, rank, sender, import_number, mark, opened_us) \
-               VALUES ($1, $2, $3, $4, $5, 0, $6) ON CONFLICT (stream_id) DO NOTHING";
+    let sql = "INSERT INTO usage_stream (stream_id, scope_id, rank, sender, import_number, mark, opened_us, rows_hash) \
+               VALUES ($1, $2, $3, $4, $5, 0, $6, $7) ON CONFLICT (stream_id) DO NOTHING";
     let values = vec![
         stream.id.to_string().into(),
         stream.scope.stored().into(),
@@ -89,6 +92,7 @@ pub async fn open_stream(
         stream.source.sender.as_str().into(),
         stream.import_number.into(),
         now.micros().into(),
+        stream.rows_hash.clone().into(),
     ];
     tx.run(sql, values).await.map(|_| ())
 }

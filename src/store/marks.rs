@@ -339,6 +339,14 @@ pub async fn release_leases(scope: &PlatformScope, tx: &WriteTx, leases: &[Lease
     renew_leases(scope, tx, leases, Instant::MIN).await.map(|_| ())
 }
 
+/// Ends all leases: for the one process that can have the database.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn release_all_leases(_scope: &PlatformScope, tx: &WriteTx) -> Result<(), StoreError> {
+    tx.run("UPDATE bucket_lease SET until_us = 0 WHERE until_us > 0", vec![]).await.map(|_| ())
+}
+
 /// Whether some worker holds a lease at `now`: somebody is at work.
 ///
 /// # Errors

@@ -28,13 +28,16 @@ struct BodyV1 {
     slices: Vec<(String, String, Option<u32>, Option<String>)>,
     evidence: Vec<Vec<(String, String)>>,
     sources: Vec<(String, String)>,
-    segments: Vec<(String, Vec<SegmentV1>, Vec<(i64, i64, usize, usize)>)>,
+    segments: Vec<(String, Vec<SegmentV1>, Vec<ConflictV1>)>,
     devices: Vec<DeviceV1>,
     covered_ns: i64,
 }
 
 /// from, to (µs into the hour), source, covered, holders.
 type SegmentV1 = (i64, i64, usize, bool, Vec<(usize, usize)>);
+
+/// from, to (µs into the hour), believed, set aside.
+type ConflictV1 = (i64, i64, usize, usize);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

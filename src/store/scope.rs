@@ -12,6 +12,10 @@ pub struct TenantScope {
 
 impl TenantScope {
     /// The scope of a tenant that a verified credential names; none for the platform.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the credentials that make it come with the service's door")
+    )]
     pub(crate) fn of_verified(tenant: TenantId) -> Option<Self> {
         (tenant != TenantId::PLATFORM).then_some(Self { tenant })
     }

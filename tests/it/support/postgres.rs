@@ -109,8 +109,7 @@ impl Cluster {
 
     /// Stops as if the server had died: no checkpoint, connections cut. What was not committed is gone.
     pub fn stop_immediate(&self) {
-        self.pg_ctl(&["stop", "-m", "immediate"])
-            .unwrap_or_else(|reason| panic!("{reason}"));
+        self.pg_ctl(&["stop", "-m", "immediate"]).unwrap_or_else(|reason| panic!("{reason}"));
     }
 
     /// Starts again after `stop_immediate`, and waits until recovery is through.
@@ -138,13 +137,7 @@ impl Cluster {
         let mut initdb = self.programs.command("initdb");
         initdb.arg("-D").arg(self.data());
         // The C locale sorts by bytes everywhere, so no test depends on the machine's language.
-        initdb.args([
-            "--username=postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--no-sync",
-        ]);
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]);
         output(&mut initdb)?;
 
         let folder = self.folder.display().to_string().replace('\'', "''");
@@ -170,20 +163,15 @@ impl Cluster {
 
     fn run_server(&self) -> Result<(), String> {
         let log = self.folder.join("log");
-        self.pg_ctl(&["start", "-l", &log.display().to_string()])
-            .map_err(|reason| {
-                let log = fs::read_to_string(&log).unwrap_or_default();
-                format!("{reason}\nThe server's log:\n{log}")
-            })
+        self.pg_ctl(&["start", "-l", &log.display().to_string()]).map_err(|reason| {
+            let log = fs::read_to_string(&log).unwrap_or_default();
+            format!("{reason}\nThe server's log:\n{log}")
+        })
     }
 
     fn pg_ctl(&self, arguments: &[&str]) -> Result<(), String> {
         let mut command = self.programs.command("pg_ctl");
-        command
-            .args(arguments)
-            .arg("-D")
-            .arg(self.data())
-            .args(["-w", "-t", "60"]);
+        command.args(arguments).arg("-D").arg(self.data()).args(["-w", "-t", "60"]);
         output(&mut command)
     }
 
@@ -213,9 +201,7 @@ impl Cluster {
         {
             statements.extend(discarded.drain(..).map(|name| drop_database(&name)));
         }
-        statements.push(format!(
-            "CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER fatia_migrate"
-        ));
+        statements.push(format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER fatia_migrate"));
         self.execute("postgres", &statements).await?;
         // Grants on a database are not copied with it, so each gets what an operator would give it.
         self.execute(&name, &[ROLES]).await?;
@@ -226,11 +212,7 @@ impl Cluster {
         let statements = [drop_database(TEMPLATE), format!("CREATE DATABASE {TEMPLATE}")];
         self.execute("postgres", &statements).await?;
         self.execute(TEMPLATE, &[ROLES]).await?;
-        self.execute(
-            "postgres",
-            &[format!("ALTER DATABASE {TEMPLATE} OWNER TO fatia_migrate")],
-        )
-        .await?;
+        self.execute("postgres", &[format!("ALTER DATABASE {TEMPLATE} OWNER TO fatia_migrate")]).await?;
 
         fatia::store::migrate::migrate_postgres(&self.url("fatia_migrate", TEMPLATE))
             .await
@@ -247,15 +229,10 @@ impl Cluster {
     /// Runs statements as superuser, each on its own: CREATE DATABASE accepts no transaction around it.
     async fn execute(&self, database: &str, statements: &[impl AsRef<str>]) -> Result<(), String> {
         let because = |error: sqlx::Error| format!("in database {database}: {}", chain(&error));
-        let mut connection = PgConnection::connect(&self.url("postgres", database))
-            .await
-            .map_err(because)?;
+        let mut connection = PgConnection::connect(&self.url("postgres", database)).await.map_err(because)?;
         for statement in statements {
             let statement = AssertSqlSafe(statement.as_ref().to_owned());
-            sqlx::raw_sql(statement)
-                .execute(&mut connection)
-                .await
-                .map_err(because)?;
+            sqlx::raw_sql(statement).execute(&mut connection).await.map_err(because)?;
         }
         connection.close().await.map_err(because)
     }
@@ -287,34 +264,20 @@ impl SlowProxy {
     pub fn to(cluster: &Cluster, delay: Duration) -> SlowProxy {
         static MADE: AtomicU64 = AtomicU64::new(1);
         // Inside the cluster's folder, so that it goes away with the cluster if not before.
-        let folder = cluster
-            .folder
-            .join(format!("slow-{}", MADE.fetch_add(1, Ordering::Relaxed)));
+        let folder = cluster.folder.join(format!("slow-{}", MADE.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir(&folder).expect("the cluster's folder takes one more");
         if let Some(Owner { uid, gid }) = cluster.programs.owner {
             std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("only root has another owner");
         }
         let listener = UnixListener::bind(folder.join(SOCKET)).expect("a new folder has no socket yet");
         let delay = Arc::new(AtomicU64::new(micros(delay)));
-        let accepting = tokio::spawn(forward_all(
-            listener,
-            cluster.folder.join(SOCKET),
-            Arc::clone(&delay),
-        ));
-        SlowProxy {
-            folder,
-            server: cluster.folder.clone(),
-            delay,
-            accepting,
-        }
+        let accepting = tokio::spawn(forward_all(listener, cluster.folder.join(SOCKET), Arc::clone(&delay)));
+        SlowProxy { folder, server: cluster.folder.clone(), delay, accepting }
     }
 
     /// The service's URL of `database`, through the proxy.
     pub fn url_for(&self, database: &TestDatabase) -> String {
-        assert_eq!(
-            self.server, database.folder,
-            "the proxy and the database are of two clusters"
-        );
+        assert_eq!(self.server, database.folder, "the proxy and the database are of two clusters");
         url("fatia_app", &database.name, &self.folder)
     }
 
@@ -405,18 +368,13 @@ impl Programs {
 
     /// Tried rather than looked up: a folder in root's PATH may be closed to the server's user.
     fn all_run(&self) -> bool {
-        ["initdb", "pg_ctl", "postgres"].iter().all(|program| {
-            self.command(program)
-                .arg("--version")
-                .output()
-                .is_ok_and(|o| o.status.success())
-        })
+        ["initdb", "pg_ctl", "postgres"]
+            .iter()
+            .all(|program| self.command(program).arg("--version").output().is_ok_and(|o| o.status.success()))
     }
 
     fn path(&self, program: &str) -> PathBuf {
-        self.folder
-            .as_ref()
-            .map_or_else(|| PathBuf::from(program), |folder| folder.join(program))
+        self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program))
     }
 
     fn command(&self, program: &str) -> Command {
@@ -435,18 +393,12 @@ fn run_as(command: &mut Command, owner: Option<Owner>) {
 }
 
 fn output(command: &mut Command) -> Result<(), String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let text = [output.stdout, output.stderr].concat();
-    Err(format!(
-        "{command:?} failed ({}): {}",
-        output.status,
-        String::from_utf8_lossy(&text)
-    ))
+    Err(format!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&text)))
 }
 
 /// Makes an empty folder with a short path for a cluster, and says who is to own what is in it.
@@ -454,22 +406,11 @@ fn make_folder() -> std::io::Result<(PathBuf, Option<Owner>)> {
     let system = std::env::temp_dir();
     // A socket's path has at most 107 bytes, and the server's user must be able to get there.
     let usable = system.as_os_str().len() <= 60 && system.ancestors().all(is_open_to_others);
-    let base = if usable {
-        system.as_path()
-    } else {
-        Path::new("/tmp")
-    };
-    let folder = tempfile::Builder::new()
-        .prefix("fatia-pg-")
-        .tempdir_in(base)?
-        .keep();
+    let base = if usable { system.as_path() } else { Path::new("/tmp") };
+    let folder = tempfile::Builder::new().prefix("fatia-pg-").tempdir_in(base)?.keep();
 
     // A new folder belongs to who made it, which tells whether this is root.
-    let owner = if fs::metadata(&folder)?.uid() == 0 {
-        Some(unprivileged_user()?)
-    } else {
-        None
-    };
+    let owner = if fs::metadata(&folder)?.uid() == 0 { Some(unprivileged_user()?) } else { None };
     if let Some(Owner { uid, gid }) = owner {
         std::os::unix::fs::chown(&folder, Some(uid), Some(gid))?;
     }
@@ -559,9 +500,7 @@ mod tests {
     use super::*;
 
     async fn connect(url: &str) -> PgConnection {
-        PgConnection::connect(url)
-            .await
-            .unwrap_or_else(|error| panic!("{url}: {error}"))
+        PgConnection::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), sqlx::Error> {
@@ -591,15 +530,12 @@ mod tests {
     async fn app_owns_nothing_and_creates_nothing() {
         let database = TestDatabase::fresh().await;
         let mut app = connect(&database.app_url).await;
-        for forbidden in [
-            "CREATE TABLE t (id bigint)",
-            "CREATE TEMPORARY TABLE t (id bigint)",
-            "CREATE SCHEMA s",
-        ] {
+        for forbidden in
+            ["CREATE TABLE t (id bigint)", "CREATE TEMPORARY TABLE t (id bigint)", "CREATE SCHEMA s"]
+        {
             let error = run(&mut app, forbidden).await.expect_err(forbidden);
-            let code = error
-                .into_database_error()
-                .and_then(|error| error.code().map(|code| code.into_owned()));
+            let code =
+                error.into_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
             assert_eq!(code.as_deref(), Some("42501"), "{forbidden}");
         }
         let owned: i64 =
@@ -615,9 +551,7 @@ mod tests {
         let (one, other) = (TestDatabase::fresh().await, TestDatabase::fresh().await);
         assert_ne!(one.name, other.name);
         let create = "CREATE TABLE only_here (id bigint)";
-        run(&mut connect(&one.migrate_url).await, create)
-            .await
-            .expect("the migrator may create tables");
+        run(&mut connect(&one.migrate_url).await, create).await.expect("the migrator may create tables");
         run(&mut connect(&other.migrate_url).await, create)
             .await
             .expect("the other database has no such table");
@@ -676,10 +610,7 @@ mod tests {
         let lines = BufReader::new(child.stderr.take().expect("it was piped")).lines();
         let folder = lines
             .map_while(Result::ok)
-            .find_map(|line| {
-                line.split_once("cluster in ")
-                    .map(|(_, folder)| PathBuf::from(folder))
-            })
+            .find_map(|line| line.split_once("cluster in ").map(|(_, folder)| PathBuf::from(folder)))
             .expect("the other process names its cluster");
         let server = fs::read_to_string(folder.join("data/postmaster.pid")).expect("the server is running");
         let server =
@@ -690,12 +621,7 @@ mod tests {
 
         let patience = Instant::now() + Duration::from_secs(30);
         while folder.exists() || server.exists() {
-            assert!(
-                Instant::now() < patience,
-                "{} or {} is left",
-                folder.display(),
-                server.display()
-            );
+            assert!(Instant::now() < patience, "{} or {} is left", folder.display(), server.display());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -24,11 +24,7 @@ pub fn sources() -> Vec<Source> {
     let mut sources: Vec<Source> = files
         .iter()
         .map(|file| {
-            let path = file
-                .strip_prefix(root)
-                .expect("it was found below it")
-                .display()
-                .to_string();
+            let path = file.strip_prefix(root).expect("it was found below it").display().to_string();
             Source::new(&path, &fs::read_to_string(file).expect("source is UTF-8"))
         })
         .collect();
@@ -81,12 +77,7 @@ impl Source {
             module.pop();
         }
         let module = (inner != "main").then_some(module);
-        Source {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            tokens,
-            module,
-        }
+        Source { path: path.to_owned(), text: text.to_owned(), tokens, module }
     }
 
     /// Whether this is one of these modules or below it: `src/store` is `src/store.rs` and `src/store/…`.
@@ -98,13 +89,8 @@ impl Source {
     }
 
     pub fn words(&self, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
-        let words = self
-            .tokens
-            .iter()
-            .filter(|token| token.kind == Kind::Word && wanted(&token.text));
-        words
-            .map(|token| token.finding(format!("`{}`", token.text)))
-            .collect()
+        let words = self.tokens.iter().filter(|token| token.kind == Kind::Word && wanted(&token.text));
+        words.map(|token| token.finding(format!("`{}`", token.text))).collect()
     }
 
     pub fn is_mark(&self, at: usize, mark: &str) -> bool {
@@ -172,22 +158,13 @@ impl Source {
             at += 1;
         }
         let renamed = self.is_word(at, "as");
-        paths.push(PathUsed {
-            segments,
-            inline: inline.to_vec(),
-            line,
-            renamed,
-        });
+        paths.push(PathUsed { segments, inline: inline.to_vec(), line, renamed });
     }
 
     /// The start of the next element of a `{…}` that closes at `end`.
     fn next_in_group(&self, mut at: usize, end: usize) -> usize {
         while at < end && !self.is_mark(at, ",") {
-            at = if self.is_mark(at, "{") {
-                self.closing(at)
-            } else {
-                at + 1
-            };
+            at = if self.is_mark(at, "{") { self.closing(at) } else { at + 1 };
         }
         at + 1
     }
@@ -224,9 +201,7 @@ impl Source {
                 && tokens[1].kind == Kind::Word
                 && tokens[2].is_mark(";")
         });
-        declared
-            .map(|tokens| [module.as_slice(), &[tokens[1].text.clone()]].concat())
-            .collect()
+        declared.map(|tokens| [module.as_slice(), &[tokens[1].text.clone()]].concat()).collect()
     }
 }
 
@@ -240,10 +215,7 @@ pub struct PathUsed {
 
 impl PathUsed {
     pub fn finding(&self, what: String) -> Finding {
-        Finding {
-            line: self.line,
-            what,
-        }
+        Finding { line: self.line, what }
     }
 }
 
@@ -277,10 +249,7 @@ impl Token {
     }
 
     pub fn finding(&self, what: String) -> Finding {
-        Finding {
-            line: self.line,
-            what,
-        }
+        Finding { line: self.line, what }
     }
 }
 
@@ -295,9 +264,7 @@ impl Reader {
     }
 
     fn starts_with(&self, text: &str) -> bool {
-        text.chars()
-            .enumerate()
-            .all(|(ahead, wanted)| self.peek(ahead) == wanted)
+        text.chars().enumerate().all(|(ahead, wanted)| self.peek(ahead) == wanted)
     }
 
     fn next(&mut self) -> Option<char> {
@@ -399,10 +366,7 @@ pub fn is_float(number: &str) -> bool {
 }
 
 fn tokens_of(text: &str) -> Vec<Token> {
-    let mut reader = Reader {
-        rest: text.chars().collect::<Vec<_>>().into_iter(),
-        line: 1,
-    };
+    let mut reader = Reader { rest: text.chars().collect::<Vec<_>>().into_iter(), line: 1 };
     let mut tokens: Vec<Token> = vec![];
     while !reader.rest.as_slice().is_empty() {
         let (line, first) = (reader.line, reader.peek(0));
@@ -450,12 +414,7 @@ fn tokens_of(text: &str) -> Vec<Token> {
             reader.skip(1);
             (Kind::Mark, first.to_string())
         };
-        tokens.push(Token {
-            kind,
-            text,
-            line,
-            in_test: false,
-        });
+        tokens.push(Token { kind, text, line, in_test: false });
     }
     tokens
 }
@@ -493,11 +452,7 @@ fn mark_test_items(tokens: &mut [Token]) {
         }
         let close = closing(tokens, open);
         if is_for_tests(&tokens[open..close]) {
-            let end = if is_inner {
-                tokens.len()
-            } else {
-                end_of_item(tokens, close + 1)
-            };
+            let end = if is_inner { tokens.len() } else { end_of_item(tokens, close + 1) };
             tokens[at..end].iter_mut().for_each(|token| token.in_test = true);
         }
         at = close + 1;
@@ -506,11 +461,8 @@ fn mark_test_items(tokens: &mut [Token]) {
 
 /// `cfg(test)`, `cfg(all(test, …))`, `test`, `tokio::test`; not `cfg(not(test))`.
 fn is_for_tests(attribute: &[Token]) -> bool {
-    let words: Vec<&str> = attribute
-        .iter()
-        .filter(|token| token.kind == Kind::Word)
-        .map(|token| token.text.as_str())
-        .collect();
+    let words: Vec<&str> =
+        attribute.iter().filter(|token| token.kind == Kind::Word).map(|token| token.text.as_str()).collect();
     match words.as_slice() {
         ["cfg", rest @ ..] => rest.contains(&"test") && !rest.contains(&"not"),
         ["test"] | [_, "test", ..] => true,

@@ -1,0 +1,179 @@
+//! The arguments, as clap reads them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::domain::ids::Name;
+use crate::domain::period::{Month, Span};
+use crate::domain::report::Dimension;
+use crate::domain::units::Instant;
+
+/// GPU chargeback: every GPU-hour attributed, priced and reconciled.
+#[derive(Debug, Parser)]
+#[command(name = "fatia", version, about, max_term_width = 100)]
+pub struct Arguments {
+    /// Where the embedded database and fatia.toml are
+    #[arg(long, global = true, value_name = "DIR", default_value = "fatia-data")]
+    pub data: PathBuf,
+    /// Settings file [default: fatia.toml in the data directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Bring in a history of who held what
+    #[command(subcommand)]
+    Import(ImportCommand),
+    /// Read what it comes to
+    #[command(subcommand)]
+    Report(ReportCommand),
+    /// Say what a GPU-hour costs
+    #[command(subcommand)]
+    Price(PriceCommand),
+    /// Derive what is waiting, and go on until stopped
+    Worker(WorkerArguments),
+    /// Derive everything anew from the journal
+    Rebuild(RebuildArguments),
+    /// Check database, zone, and each level against the journal
+    Doctor,
+    /// Bring a PostgreSQL schema up to date (DATABASE_MIGRATE_URL)
+    Migrate,
+}
+
+/// What can be imported.
+#[derive(Debug, Subcommand)]
+pub enum ImportCommand {
+    /// A table of intervals: workload,tenant,project,node,gpu_uuid,mode,profile,share_ppm,start,end
+    Intervals(IntervalsArguments),
+}
+
+/// `import intervals`.
+#[derive(Debug, Args)]
+pub struct IntervalsArguments {
+    /// The devices: node,gpu_uuid,gpu_index,gpu_model,gpu_memory_gib,in_service_from,in_service_to
+    #[arg(long, value_name = "FILE")]
+    pub inventory: PathBuf,
+    /// The span in which what is not listed was not held [default: in-service time up to now]
+    #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
+    pub covers: Option<Span>,
+    /// Whose history it is: a later import of the same source amends an earlier one
+    #[arg(long, value_name = "NAME", default_value = "intervals", value_parser = parse_name)]
+    pub source: Name,
+    /// Return before the figures are derived (PostgreSQL)
+    #[arg(long)]
+    pub no_wait: bool,
+    /// The table
+    pub file: PathBuf,
+}
+
+/// What can be reported.
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// A month's GPU-hours and costs, reconciled
+    Costs(CostsArguments),
+}
+
+/// `report costs`.
+#[derive(Debug, Args)]
+pub struct CostsArguments {
+    /// The month, in the billing zone
+    #[arg(long, value_name = "YYYY-MM", value_parser = parse_month)]
+    pub period: Month,
+    /// Any of tenant,project,mode,model,node,workload,day,state
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "tenant,project,mode", value_parser = parse_dimension)]
+    pub group_by: Vec<Dimension>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How a report is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables for people
+    Text,
+    /// One document
+    Json,
+    /// One line a group
+    Csv,
+}
+
+/// What can be done with prices.
+#[derive(Debug, Subcommand)]
+pub enum PriceCommand {
+    /// Publish a price file
+    Load(LoadArguments),
+}
+
+/// `price load`.
+#[derive(Debug, Args)]
+pub struct LoadArguments {
+    /// Return before the figures are derived (PostgreSQL)
+    #[arg(long)]
+    pub no_wait: bool,
+    /// The price file (TOML)
+    pub file: PathBuf,
+}
+
+/// `rebuild`.
+#[derive(Debug, Args)]
+pub struct RebuildArguments {
+    /// Return before the figures are derived (PostgreSQL)
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `worker`.
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// Stop when nothing is waiting any more
+    #[arg(long)]
+    pub once: bool,
+    /// A name unlike any other worker's [default: made from host and process]
+    #[arg(long, value_name = "NAME")]
+    pub holder: Option<String>,
+}
+
+fn parse_span(text: &str) -> Result<Span, String> {
+    let (from, to) = text.split_once('/').ok_or("is not FROM/TO")?;
+    let instant = |text: &str| Instant::parse(text).map_err(|error| error.to_string());
+    let span = Span::new(instant(from)?, instant(to)?).map_err(|error| error.to_string())?;
+    if span.is_empty() { Err("covers nothing".to_owned()) } else { Ok(span) }
+}
+
+fn parse_name(text: &str) -> Result<Name, String> {
+    Name::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_month(text: &str) -> Result<Month, String> {
+    Month::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_dimension(text: &str) -> Result<Dimension, String> {
+    Dimension::parse(text.trim()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_span_is_two_instants() {
+        assert!(parse_span("2026-06-01T00:00:00Z/2026-07-01T00:00:00Z").is_ok());
+        for text in ["2026-06-01T00:00:00Z", "2026-07-01T00:00:00Z/2026-06-01T00:00:00Z", "a/b", "/"] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `fatia price load`.
+
+use super::args::LoadArguments;
+use super::wait::until_derived;
+use super::{Ending, tell};
+use crate::services::ctx::Platform;
+use crate::services::derive::Worker;
+use crate::services::error::ServiceError;
+use crate::services::pricing;
+
+pub(super) async fn run(
+    platform: &Platform,
+    worker: &Worker,
+    arguments: &LoadArguments,
+) -> Result<Ending, ServiceError> {
+    let file = arguments.file.display().to_string();
+    let text = std::fs::read_to_string(&arguments.file)
+        .map_err(|error| ServiceError::File { file: file.clone(), reason: error.to_string() })?;
+    let outcome = pricing::load(platform, &file, &text).await?;
+    let done = if outcome.is_new { "published" } else { "was published before; nothing changed" };
+    let (name, revision, prices) = (&outcome.name, outcome.revision, outcome.prices);
+    tell(&format!(
+        "price book `{name}` revision {revision}, {prices} prices, effective {}: {done}",
+        outcome.effective
+    ));
+    until_derived(platform, worker, arguments.no_wait).await?;
+    Ok(Ending::Done)
+}

@@ -1,0 +1,91 @@
+//! Deriving before a command returns: here where the database is embedded, else by a worker that is waited for.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use super::{Ending, tell};
+use crate::services::ctx::Platform;
+use crate::services::derive::{self, Worker};
+use crate::services::error::ServiceError;
+
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(300);
+/// With nobody at work for this long, the person is told.
+const NOBODY: Duration = Duration::from_secs(5);
+
+/// A line of progress on a terminal that is written over itself; nothing where nobody watches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgressLine {
+    watched: bool,
+}
+
+impl ProgressLine {
+    pub(super) fn new() -> Self {
+        Self { watched: std::io::stderr().is_terminal() }
+    }
+
+    pub(super) fn show(self, text: &str) {
+        use std::io::Write;
+        if self.watched {
+            let _closed_by_its_reader = write!(std::io::stderr(), "\r\x1b[2K{text}");
+        }
+    }
+
+    pub(super) fn clear(self) {
+        self.show("");
+    }
+}
+
+/// Sees to it that everything marked is derived, unless `no_wait`.
+pub(super) async fn until_derived(
+    platform: &Platform,
+    worker: &Worker,
+    no_wait: bool,
+) -> Result<(), ServiceError> {
+    let line = ProgressLine::new();
+    if platform.store.is_embedded() {
+        let show = move |left: i64| line.show(&format!("deriving: {left} marks left"));
+        derive::derive_all(platform, worker, &show).await?;
+        line.clear();
+        return Ok(());
+    }
+    if no_wait {
+        let left = derive::pending(platform).await?;
+        tell(&format!("{left} marks wait for a worker (`fatia worker`)"));
+        return Ok(());
+    }
+    wait_for_a_worker(platform, line).await
+}
+
+async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<(), ServiceError> {
+    let now = Instant::now;
+    let (mut last_work, mut least, mut told) = (now(), i64::MAX, false);
+    loop {
+        let left = derive::pending(platform).await?;
+        if left == 0 {
+            line.clear();
+            return Ok(());
+        }
+        if left < least || derive::someone_works(platform).await? {
+            (least, last_work) = (left.min(least), now());
+        } else if last_work.elapsed() > NOBODY && !told {
+            told = true;
+            tell("nobody works on what is marked: start `fatia worker` (or use --no-wait); waiting");
+        }
+        line.show(&format!("waiting for a worker: {left} marks left"));
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Marks everything and sees to it that it is derived.
+pub(super) async fn rebuild(
+    platform: &Platform,
+    worker: &Worker,
+    no_wait: bool,
+) -> Result<Ending, ServiceError> {
+    derive::mark_everything(platform).await?;
+    let marks = derive::pending(platform).await?;
+    until_derived(platform, worker, no_wait).await?;
+    tell(&format!("rebuild: {marks} marks set, all levels derived from the journal again"));
+    Ok(Ending::Done)
+}

@@ -1,0 +1,393 @@
+//! Accepting a signed batch: it takes its number, is stored as it was signed, and marks what it changes.
+//!
+//! Always true here: one transaction holds the batch, its stream's mark, its dirty marks and its findings; a
+//! body with a valid signature and size takes its number whatever is inside; an acknowledgement is given
+//! after the commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ctx::Platform;
+use super::error::ServiceError;
+use crate::domain::ids::{Name, ScopeName};
+use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
+use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::units::Instant;
+use crate::domain::usage::{Batch, Evidence, EvidenceField, SourceRank, holding_edges};
+use crate::store::findings::{Finding, FindingKind};
+use crate::store::fleet::StoredScope;
+use crate::store::journal::{NewBatch, StoredBatch, Stream};
+use crate::store::marks::MarkKind;
+use crate::store::tenants::Origin;
+use crate::store::{PlatformScope, WriteTx, findings, fleet, installation, journal, marks, tenants, unit};
+use crate::wire::ack::{Acknowledgement, Outcome, Refusal};
+use crate::wire::body::{self, BodyError};
+use crate::wire::signature::{BatchClaims, BatchVerifier};
+use crate::wire::usage_v1::{self, Decoded};
+
+/// A batch as it arrives: the signature, and the bytes that it signs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedBatch {
+    /// The compact JWS.
+    pub signature: String,
+    /// The compressed message.
+    pub body: Vec<u8>,
+}
+
+/// Takes a batch whose sender's key is known.
+///
+/// A stream's first batch opens it, unless it is open already. Cancelling the caller cancels nothing.
+///
+/// # Errors
+/// Those that leave the stream's mark where it is: a signature that does not hold, a body that is too large,
+/// an unknown scope, a stream of another's, and other bytes under a number that was taken.
+pub async fn accept(
+    platform: &Platform,
+    key: &BatchVerifier,
+    batch: SignedBatch,
+) -> Result<Acknowledgement, ServiceError> {
+    if batch.body.len() > body::PACKED_BYTES_MAX {
+        return Err(BodyError::TooLarge { bytes: batch.body.len() }.into());
+    }
+    let claims = key.verify(&batch.signature, &batch.body)?;
+    let contents = read_contents(&claims, &batch.body);
+    let received = platform.now();
+    let arrival = Arc::new(Arrival { claims, batch, contents, received, zone: platform.zone() });
+    platform
+        .write(move |scope, tx| {
+            let arrival = Arc::clone(&arrival);
+            unit(async move { arrival.take(scope, tx).await })
+        })
+        .await
+}
+
+/// What is in a body, or why nothing in it can be read.
+fn read_contents(claims: &BatchClaims, packed: &[u8]) -> Result<Decoded, String> {
+    if claims.span.end().micros_since(claims.span.start()) > journal::BATCH_SPAN_US_MAX {
+        return Err("the batch spans more than 26 hours".to_owned());
+    }
+    let message = body::unpack(packed).map_err(|error| error.to_string())?;
+    let mut decoded =
+        usage_v1::decode(&message, &claims.scope, claims.span).map_err(|error| error.to_string())?;
+    refuse_reserved_tenants(&mut decoded);
+    Ok(decoded)
+}
+
+/// Nobody may declare the platform's own name as a tenant.
+fn refuse_reserved_tenants(decoded: &mut Decoded) {
+    let evidence = std::mem::take(&mut decoded.batch.evidence);
+    let reserved = |seen: Option<&Evidence>| {
+        seen.and_then(|seen| seen.get(EvidenceField::Tenant))
+            .is_some_and(|name| name.as_str() == PLATFORM_NAME)
+    };
+    refuse_rows(decoded, |row| {
+        reserved(evidence.get(row.evidence))
+            .then(|| format!("declares the reserved tenant `{PLATFORM_NAME}`"))
+    });
+    decoded.batch.evidence = evidence;
+}
+
+/// Refuses the rows for which `why` has a reason.
+fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&crate::domain::usage::Row) -> Option<String>) {
+    let numbers = std::mem::take(&mut decoded.row_numbers);
+    let rows = std::mem::take(&mut decoded.batch.rows);
+    for (number, row) in numbers.into_iter().zip(rows) {
+        match why(&row) {
+            Some(reason) => decoded.refused.push(Refusal { pointer: format!("/rows/{number}"), reason }),
+            None => {
+                decoded.row_numbers.push(number);
+                decoded.batch.rows.push(row);
+            }
+        }
+    }
+}
+
+/// A batch that was believed, on its way into the journal.
+struct Arrival {
+    claims: BatchClaims,
+    batch: SignedBatch,
+    contents: Result<Decoded, String>,
+    received: Instant,
+    zone: BillingZone,
+}
+
+impl Arrival {
+    async fn take(&self, scope: &PlatformScope, tx: &WriteTx) -> Result<Acknowledgement, ServiceError> {
+        let Some(home) = fleet::find_scope(scope, tx, &self.claims.scope).await? else {
+            let ScopeName { kind, name } = &self.claims.scope;
+            return Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() });
+        };
+        let stream = self.stream(scope, tx, &home).await?;
+        let sequence = self.claims.sequence;
+        if sequence <= stream.mark {
+            return self.repeat(scope, tx, &stream).await;
+        }
+        if sequence > stream.mark + 1 {
+            return Ok(self.answer(Outcome::Ahead, stream.mark, 0, vec![]));
+        }
+        match &self.contents {
+            Ok(decoded) if decoded.source == stream.source => {
+                let (taken, refused) =
+                    self.store_readable(scope, tx, &home, &stream, decoded.clone()).await?;
+                Ok(self.answer(Outcome::Accepted, sequence, taken, refused))
+            }
+            Ok(_) => {
+                self.set_aside(scope, tx, &home, &stream, "it names another source than its stream").await
+            }
+            Err(reason) => self.set_aside(scope, tx, &home, &stream, reason).await,
+        }
+    }
+
+    fn answer(
+        &self,
+        outcome: Outcome,
+        mark: i64,
+        accepted_rows: u64,
+        refused: Vec<Refusal>,
+    ) -> Acknowledgement {
+        let (stream, sequence) = (self.claims.stream.to_string(), self.claims.sequence);
+        Acknowledgement { stream, sequence, outcome, mark, accepted_rows, refused }
+    }
+
+    /// The batch's stream, locked; its first batch opens it.
+    async fn stream(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        home: &StoredScope,
+    ) -> Result<Stream, ServiceError> {
+        let id = self.claims.stream;
+        let mut stream = journal::lock_stream(scope, tx, id).await?;
+        if stream.is_none()
+            && let Ok(decoded) = &self.contents
+        {
+            let new = Stream {
+                id,
+                scope: home.id,
+                source: decoded.source.clone(),
+                import_number: 0,
+                mark: 0,
+                rows_hash: None,
+            };
+            journal::open_stream(scope, tx, &new, self.received).await?;
+            stream = journal::lock_stream(scope, tx, id).await?;
+        }
+        let foreign = |what| ServiceError::ForeignStream { stream: id.to_string(), what };
+        match stream {
+            Some(stream) if stream.scope == home.id => Ok(stream),
+            Some(_) => Err(foreign("node or pool")),
+            None => Err(foreign("sender")),
+        }
+    }
+
+    async fn repeat(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        stream: &Stream,
+    ) -> Result<Acknowledgement, ServiceError> {
+        let stored = journal::body_hash(scope, tx, stream, self.claims.sequence).await?;
+        match stored {
+            None => Ok(self.answer(Outcome::DuplicateUnverified, stream.mark, 0, vec![])),
+            Some(hash) if hash == self.claims.body_hash => {
+                Ok(self.answer(Outcome::Duplicate, stream.mark, 0, vec![]))
+            }
+            Some(_) => {
+                let (stream, sequence) = (stream.id.to_string(), self.claims.sequence);
+                Err(ServiceError::OtherBytes { stream, sequence })
+            }
+        }
+    }
+
+    /// Stores a batch in which nothing can be read: its number is taken and nothing blocks behind it.
+    async fn set_aside(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        home: &StoredScope,
+        stream: &Stream,
+        reason: &str,
+    ) -> Result<Acknowledgement, ServiceError> {
+        self.append(scope, tx, stream, 0, None, Some(reason.to_owned())).await?;
+        let finding = Finding {
+            kind: FindingKind::BatchSetAside,
+            scope: home.id,
+            subject: format!("{}/{}/{}", home.name.name, stream.id, self.claims.sequence),
+            span: self.claims.span,
+            detail: reason.to_owned(),
+        };
+        findings::write(scope, tx, &[finding], self.received).await?;
+        let refused = vec![Refusal { pointer: String::new(), reason: reason.to_owned() }];
+        Ok(self.answer(Outcome::SetAside, self.claims.sequence, 0, refused))
+    }
+
+    async fn store_readable(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        home: &StoredScope,
+        stream: &Stream,
+        mut decoded: Decoded,
+    ) -> Result<(u64, Vec<Refusal>), ServiceError> {
+        let homed = fleet::homed_devices(scope, tx, home.id).await?;
+        refuse_foreign_devices(&mut decoded, &homed, &home.name.name);
+        let taken = decoded.batch.rows.len();
+        let refused = match decoded.refused.as_slice() {
+            [] => None,
+            refused => Some(serde_json::to_string(refused).map_err(ServiceError::Encode)?),
+        };
+        let row_count = i64::try_from(taken).unwrap_or(i64::MAX);
+        self.append(scope, tx, stream, row_count, refused, None).await?;
+        installation::fix(scope, tx, self.received).await?;
+        let declared = declared_tenants(&decoded.batch);
+        tenants::ensure(scope, tx, &declared, Origin::Import, self.received).await?;
+        for (device, edge) in holding_edges(&decoded.batch.coverage) {
+            fleet::note_coverage(scope, tx, home.id, device, edge).await?;
+        }
+        let mut spans: Vec<Span> = decoded.batch.rows.iter().map(|row| row.span).collect();
+        spans.extend(decoded.batch.coverage.iter().map(|coverage| coverage.span));
+        spans.extend(self.amended(scope, tx, home, stream, &decoded.batch).await?);
+        let hours = hours_meeting(self.zone, spans);
+        marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours).await?;
+        Ok((u64::try_from(taken).unwrap_or(u64::MAX), decoded.refused))
+    }
+
+    async fn append(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        stream: &Stream,
+        row_count: i64,
+        refused: Option<String>,
+        set_aside: Option<String>,
+    ) -> Result<(), ServiceError> {
+        let batch = NewBatch {
+            scope: stream.scope,
+            stream: stream.id,
+            sequence: self.claims.sequence,
+            received: self.received,
+            span: self.claims.span,
+            body: self.batch.body.clone(),
+            body_hash: self.claims.body_hash,
+            signature: self.batch.signature.clone(),
+            row_count,
+            refused,
+            set_aside,
+        };
+        journal::append(scope, tx, &batch).await?;
+        Ok(journal::set_mark(scope, tx, stream.id, self.claims.sequence).await?)
+    }
+
+    /// The whole spans of holdings that other imports of this source state under this batch's keys: they
+    /// gain or lose, also outside this batch's span.
+    async fn amended(
+        &self,
+        scope: &PlatformScope,
+        tx: &WriteTx,
+        home: &StoredScope,
+        stream: &Stream,
+        batch: &Batch,
+    ) -> Result<Vec<Span>, ServiceError> {
+        if stream.source.rank != SourceRank::Import {
+            return Ok(vec![]);
+        }
+        let siblings: BTreeMap<_, _> = journal::streams(scope, tx, home.id)
+            .await?
+            .into_iter()
+            .filter(|other| other.source == stream.source && other.import_number != stream.import_number)
+            .map(|other| (other.id, other))
+            .collect();
+        if siblings.is_empty() {
+            return Ok(vec![]);
+        }
+        let key = |batch: &Batch, row: &crate::domain::usage::Row| {
+            let device = batch.slices.get(row.slice).map(|slice| slice.device.clone());
+            let workload = batch.evidence.get(row.evidence).and_then(Evidence::workload).cloned();
+            (device, workload, row.uncut.start())
+        };
+        // A holding's first piece speaks for it; the later ones would mark the same again.
+        let firsts = batch.rows.iter().filter(|row| row.span.start() == row.uncut.start());
+        let keys: BTreeSet<_> = firsts.map(|row| key(batch, row)).collect();
+        if keys.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut spans = Vec::new();
+        for other in journal::batches_meeting(scope, tx, home.id, self.claims.span).await? {
+            if !siblings.contains_key(&other.stream) {
+                continue;
+            }
+            let Ok(decoded) = read_stored(&other, &home.name) else { continue };
+            let same = decoded.batch.rows.iter().filter(|row| keys.contains(&key(&decoded.batch, row)));
+            spans.extend(same.map(|row| row.uncut));
+        }
+        // The holding that amends may be longer than what it amends, and its later pieces come in later
+        // batches, which mark their own hours.
+        Ok(spans)
+    }
+}
+
+/// A device that is another node's, or nobody's, cannot be held here.
+fn refuse_foreign_devices(decoded: &mut Decoded, homed: &BTreeSet<Name>, node: &Name) {
+    let slices = std::mem::take(&mut decoded.batch.slices);
+    refuse_rows(decoded, |row| {
+        let device = slices.get(row.slice).map(|slice| &slice.device)?;
+        (!homed.contains(device)).then(|| format!("device {device} never was in service on {node}"))
+    });
+    decoded.batch.slices = slices;
+    let numbers = std::mem::take(&mut decoded.coverage_numbers);
+    let coverage = std::mem::take(&mut decoded.batch.coverage);
+    for (number, each) in numbers.into_iter().zip(coverage) {
+        if homed.contains(&each.device) {
+            decoded.coverage_numbers.push(number);
+            decoded.batch.coverage.push(each);
+        } else {
+            let reason = format!("device {} never was in service on {node}", each.device);
+            decoded.refused.push(Refusal { pointer: format!("/coverage/{number}"), reason });
+        }
+    }
+}
+
+/// The tenants and projects that the built-in import rule makes. An operator's rule may send the evidence
+/// elsewhere; the declared tenant exists all the same, so that taking the rule away loses nobody.
+fn declared_tenants(batch: &Batch) -> BTreeSet<(Name, Name)> {
+    let built_in = MappingRules::default();
+    batch
+        .rows
+        .iter()
+        .filter_map(|row| batch.evidence.get(row.evidence))
+        .filter_map(|seen| {
+            let owner = built_in.owner(seen, Instant::MIN);
+            owner.tenant.map(|tenant| (tenant, owner.project))
+        })
+        .collect()
+}
+
+/// The billing hours that share an instant with any of the spans, by day.
+#[must_use]
+pub fn hours_meeting(zone: BillingZone, spans: impl IntoIterator<Item = Span>) -> BTreeSet<(Day, Instant)> {
+    let mut hours = BTreeSet::new();
+    for span in crate::domain::usage::merged(spans) {
+        for day in zone.days_meeting(span) {
+            hours.extend(zone.hours_of(day).filter(|hour| hour.meets(span)).map(|hour| (day, hour.start())));
+        }
+    }
+    hours
+}
+
+/// Reads a stored batch again, and obeys what acceptance refused.
+///
+/// # Errors
+/// In words, why it cannot be read; it could be when it was accepted.
+pub fn read_stored(batch: &StoredBatch, scope: &ScopeName) -> Result<Decoded, String> {
+    let message = body::unpack(&batch.body).map_err(|error| error.to_string())?;
+    let mut decoded = usage_v1::decode(&message, scope, batch.span).map_err(|error| error.to_string())?;
+    let Some(refused) = &batch.refused else { return Ok(decoded) };
+    let refused: Vec<Refusal> = serde_json::from_str(refused).map_err(|error| error.to_string())?;
+    let refused: BTreeSet<&str> = refused.iter().map(|each| each.pointer.as_str()).collect();
+    let keeps = |table: &str, number: &usize| !refused.contains(format!("/{table}/{number}").as_str());
+    let mut numbers = decoded.row_numbers.iter();
+    decoded.batch.rows.retain(|_| numbers.next().is_none_or(|number| keeps("rows", number)));
+    let mut numbers = decoded.coverage_numbers.iter();
+    decoded.batch.coverage.retain(|_| numbers.next().is_none_or(|number| keeps("coverage", number)));
+    Ok(decoded)
+}

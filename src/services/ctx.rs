@@ -1,0 +1,189 @@
+//! Who asks, and what every service needs: the store, the installation, the clock.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::error::ServiceError;
+use crate::domain::money::Currency;
+use crate::domain::period::BillingZone;
+use crate::domain::units::Instant;
+use crate::store::installation::{self, Installation};
+use crate::store::{PlatformScope, ReadTx, Store, WriteTx, marks, unit};
+use crate::wire::signature::BatchSigner;
+
+/// The time, as a port: only `main` owns a clock.
+pub trait Clock: Send + Sync {
+    /// The present instant.
+    fn now(&self) -> Instant;
+}
+
+/// The billing settings as configured; what is not set keeps what the installation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BillingSettings {
+    /// Where days begin.
+    pub zone: Option<BillingZone>,
+    /// The book currency.
+    pub currency: Option<Currency>,
+}
+
+/// The operator's own process: sees all, on behalf of `actor`.
+#[derive(Clone)]
+pub struct Platform {
+    /// The open database.
+    pub store: Store,
+    /// What the installation is.
+    pub installation: Arc<Installation>,
+    /// Who acts, for the record.
+    pub actor: String,
+    clock: Arc<dyn Clock>,
+    scope: PlatformScope,
+}
+
+impl std::fmt::Debug for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Platform({}, {})", self.store.describe(), self.actor)
+    }
+}
+
+impl Platform {
+    /// Opens the installation of a database, and makes it where there is none.
+    ///
+    /// `seed` is 32 random bytes, used where the installation is made.
+    ///
+    /// # Errors
+    /// [`ServiceError::BillingIsFixed`] when the settings disagree with what can no longer change.
+    pub async fn open(
+        store: Store,
+        actor: String,
+        clock: Arc<dyn Clock>,
+        settings: BillingSettings,
+        seed: [u8; 32],
+    ) -> Result<Self, ServiceError> {
+        let scope = PlatformScope::of_process();
+        let found = {
+            let scope = scope.clone();
+            store
+                .read(&scope.clone(), move |tx| {
+                    unit(async move { Ok::<_, ServiceError>(installation::find(&scope, tx).await?) })
+                })
+                .await?
+        };
+        let agrees = |there: &Installation| {
+            settings.zone.is_none_or(|zone| zone == there.zone)
+                && settings.currency.is_none_or(|currency| currency == there.currency)
+                && (there.fixed.is_some() || there.zone_database == BillingZone::database_version())
+        };
+        let installation = match found {
+            Some(there) if agrees(&there) => there,
+            found => settle(&store, &scope, found, settings, seed, clock.now()).await?,
+        };
+        if store.is_embedded() {
+            // Nobody else can have the file, so leases that a process left behind when it died hold nothing up.
+            let keeper = scope.clone();
+            store
+                .write(&scope, move |tx| {
+                    let keeper = keeper.clone();
+                    unit(async move { Ok::<_, ServiceError>(marks::release_all_leases(&keeper, tx).await?) })
+                })
+                .await?;
+        }
+        Ok(Self { store, installation: Arc::new(installation), actor, clock, scope })
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The billing zone.
+    #[must_use]
+    pub fn zone(&self) -> BillingZone {
+        self.installation.zone
+    }
+
+    /// Runs a unit of work that only reads, on one snapshot of all rows.
+    pub(super) async fn read<T, F>(&self, work: F) -> Result<T, ServiceError>
+    where
+        F: for<'t> FnOnce(&'t PlatformScope, &'t ReadTx) -> BoxFuture<'t, Result<T, ServiceError>>
+            + Send
+            + 'static,
+        T: Send + 'static,
+    {
+        let scope = self.scope.clone();
+        self.store.read(&self.scope, move |tx| unit(async move { work(&scope, tx).await })).await
+    }
+
+    /// Runs a unit of work that writes: all of it, or nothing.
+    pub(super) async fn write<T, F>(&self, work: F) -> Result<T, ServiceError>
+    where
+        F: for<'t> Fn(&'t PlatformScope, &'t WriteTx) -> BoxFuture<'t, Result<T, ServiceError>>
+            + Send
+            + Sync
+            + 'static,
+        T: Send + 'static,
+    {
+        let (scope, work) = (self.scope.clone(), Arc::new(work));
+        self.store
+            .write(&self.scope, move |tx| {
+                let (scope, work) = (scope.clone(), Arc::clone(&work));
+                unit(async move { work(&scope, tx).await })
+            })
+            .await
+    }
+
+    /// The key with which imports are signed.
+    #[must_use]
+    pub fn signer(&self) -> BatchSigner {
+        BatchSigner::from_seed(&self.installation.signing_seed)
+    }
+}
+
+/// Makes the installation, or brings it in line with the settings while it still may change.
+async fn settle(
+    store: &Store,
+    scope: &PlatformScope,
+    found: Option<Installation>,
+    settings: BillingSettings,
+    seed: [u8; 32],
+    now: Instant,
+) -> Result<Installation, ServiceError> {
+    let default_currency = Currency::parse("USD").ok();
+    let there = found.as_ref().map(|found| (found.zone, found.currency));
+    let zone = settings.zone.or(there.map(|(zone, _)| zone)).unwrap_or(BillingZone::UTC);
+    let currency = settings.currency.or(there.map(|(_, currency)| currency)).or(default_currency);
+    let currency = currency.ok_or_else(|| ServiceError::File {
+        file: "settings".to_owned(),
+        reason: "[billing] currency is not set".to_owned(),
+    })?;
+    let new = Installation {
+        zone,
+        zone_database: BillingZone::database_version().to_owned(),
+        currency,
+        signing_seed: seed,
+        public_key: BatchSigner::from_seed(&seed).public_key(),
+        fixed: None,
+    };
+    let scope = scope.clone();
+    store
+        .write(&scope.clone(), move |tx| {
+            let (scope, new) = (scope.clone(), new.clone());
+            unit(async move {
+                installation::create(&scope, tx, &new, now).await?;
+                installation::set_billing(&scope, tx, zone, currency).await?;
+                // Another process may have made it first; what is stored counts.
+                let stored = installation::find(&scope, tx).await?.unwrap_or(new);
+                if stored.fixed.is_some() && (stored.zone, stored.currency) != (zone, currency) {
+                    return Err(ServiceError::BillingIsFixed {
+                        fixed_zone: stored.zone,
+                        fixed_currency: stored.currency,
+                        zone,
+                        currency,
+                    });
+                }
+                Ok(stored)
+            })
+        })
+        .await
+}

@@ -1,0 +1,675 @@
+//! Deriving: fold, part, price and sum, from dirty marks to levels.
+//!
+//! A job is one scope and one billing day. It reads its marks first and everything else after, computes, and
+//! writes levels and cleared marks in one transaction, which checks its lease again. Each batch is decoded
+//! once for all hours of the day.
+//!
+//! Always true here: a mark is cleared only in the version that was read; equal inputs give equal bytes; an
+//! hour is never replaced by one with less coverage.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::accept::read_stored;
+use super::ctx::Platform;
+use super::error::ServiceError;
+use crate::domain::allocation::{DeviceFacts, divide};
+use crate::domain::cost::{DaySums, NodeHour};
+use crate::domain::ids::{Bucket, Name, ScopeId, TenantId};
+use crate::domain::mapping::MappingRules;
+use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::price::PriceBook;
+use crate::domain::segment::{Claims, HourSegments};
+use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::usage::SourceRank;
+use crate::store::findings::{Finding, FindingKind};
+use crate::store::fleet::{ScopeDevice, StoredScope};
+use crate::store::journal::{StoredBatch, Stream};
+use crate::store::levels::NodeDayRow;
+use crate::store::marks::{Lease, Mark, MarkKind, TenantDayMark};
+use crate::store::node_hour::StoredHour;
+use crate::store::{
+    PlatformScope, ReadTx, StoreError, findings, fleet, journal, levels, mapping, marks, node_hour, prices,
+    tenants, unit,
+};
+
+/// Days that one worker derives at the same time.
+const JOBS_AT_ONCE: usize = 8;
+/// Days that are asked for at once.
+const DAYS_AT_ONCE: i64 = 256;
+/// Tenants' days that are summed in one transaction.
+const TENANT_DAYS_AT_ONCE: usize = 64;
+/// Buckets that one worker takes at once, so that others find some too.
+const BUCKETS_AT_ONCE: i64 = 64;
+
+/// A worker: its name and how long it may be silent before another takes its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// A name unlike any other's.
+    pub holder: String,
+    /// The length of a lease.
+    pub lease_seconds: u32,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Derived {
+    /// Scopes' days that were derived.
+    pub days: u64,
+    /// Tenants' days that were summed.
+    pub tenant_days: u64,
+}
+
+/// Derives until no mark is left that this worker may clear.
+///
+/// `progress` is told how many marks are left now and then.
+///
+/// # Errors
+/// [`ServiceError`]; a lost lease is no error, its work is another's.
+pub async fn derive_all(
+    platform: &Platform,
+    worker: &Worker,
+    progress: &(dyn Fn(i64) + Send + Sync),
+) -> Result<Derived, ServiceError> {
+    let mut derived = Derived::default();
+    loop {
+        let leases = take_leases(platform, worker).await?;
+        if leases.is_empty() {
+            return Ok(derived);
+        }
+        let mut held = Held { leases, renewed: platform.now() };
+        let result = work_off(platform, worker, &mut held, &mut derived, progress).await;
+        release(platform, held.leases).await?;
+        result?;
+    }
+}
+
+/// How many marks there are.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn pending(platform: &Platform) -> Result<i64, ServiceError> {
+    platform.read(move |scope, tx| unit(async move { Ok(marks::count(scope, tx).await?) })).await
+}
+
+/// Whether some worker holds a lease now.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn someone_works(platform: &Platform) -> Result<bool, ServiceError> {
+    let now = platform.now();
+    platform.read(move |scope, tx| unit(async move { Ok(marks::someone_works(scope, tx, now).await?) })).await
+}
+
+/// Marks every hour of every in-service interval, so that all levels are derived from the journal again.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn mark_everything(platform: &Platform) -> Result<(), ServiceError> {
+    mark_services(platform, MarkKind::Fold, Span::ALWAYS).await
+}
+
+/// Marks what is derived by `kind` in the in-service time of all devices inside `within`.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn mark_services(platform: &Platform, kind: MarkKind, within: Span) -> Result<(), ServiceError> {
+    let (homes, services, summed) = platform
+        .read(move |scope, tx| {
+            unit(async move {
+                let homes = fleet::scopes(scope, tx).await?;
+                let services = fleet::services(scope, tx).await?;
+                Ok::<_, ServiceError>((homes, services, levels::summed_days(scope, tx).await?))
+            })
+        })
+        .await?;
+    let zone = platform.zone();
+    for home in homes {
+        let spans = services.iter().filter(|service| service.scope == home.id);
+        let spans = spans.map(|service| Span::clamped(service.span.start(), service.edge).clip(within));
+        let mut hours = super::accept::hours_meeting(zone, spans);
+        // A day that has sums but no in-service time any more has to lose them.
+        let known =
+            summed.iter().filter(|(scope, day)| *scope == home.id && zone.day_span(*day).meets(within));
+        hours.extend(known.map(|(_, day)| (*day, zone.day_start(*day))));
+        if kind == MarkKind::Price {
+            hours = hours.into_iter().map(|(day, _)| (day, zone.day_start(day))).collect();
+        }
+        let work = Arc::new((home, hours));
+        platform
+            .write(move |scope, tx| {
+                let work = Arc::clone(&work);
+                unit(async move {
+                    Ok::<_, ServiceError>(marks::mark_hours(scope, tx, &work.0, kind, &work.1).await?)
+                })
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+/// The leases that a worker holds, and when it last prolonged them.
+struct Held {
+    leases: Vec<Lease>,
+    renewed: Instant,
+}
+
+impl Held {
+    fn buckets(&self) -> Vec<Bucket> {
+        self.leases.iter().filter_map(|lease| Bucket::from_stored(lease.bucket)).collect()
+    }
+
+    fn of(&self, bucket: Bucket) -> Option<Lease> {
+        self.leases.iter().copied().find(|lease| lease.bucket == bucket.stored())
+    }
+
+    fn lose(&mut self, bucket: i64) {
+        self.leases.retain(|lease| lease.bucket != bucket);
+    }
+}
+
+async fn take_leases(platform: &Platform, worker: &Worker) -> Result<Vec<Lease>, ServiceError> {
+    let (holder, now) = (worker.holder.clone(), platform.now());
+    let until = now.plus_micros(i64::from(worker.lease_seconds).saturating_mul(MICROS_PER_SECOND));
+    platform
+        .write(move |scope, tx| {
+            let holder = holder.clone();
+            unit(
+                async move { Ok(marks::take_leases(scope, tx, &holder, now, until, BUCKETS_AT_ONCE).await?) },
+            )
+        })
+        .await
+}
+
+async fn release(platform: &Platform, leases: Vec<Lease>) -> Result<(), ServiceError> {
+    let leases = Arc::new(leases);
+    platform
+        .write(move |scope, tx| {
+            let leases = Arc::clone(&leases);
+            unit(async move { Ok(marks::release_leases(scope, tx, &leases).await?) })
+        })
+        .await
+}
+
+/// Prolongs the leases when a third of their time is gone; forgets those that were lost.
+async fn keep(platform: &Platform, worker: &Worker, held: &mut Held) -> Result<(), ServiceError> {
+    let now = platform.now();
+    let length = i64::from(worker.lease_seconds).saturating_mul(MICROS_PER_SECOND);
+    if now.micros_since(held.renewed) < length / 3 {
+        return Ok(());
+    }
+    let (leases, until) = (Arc::new(held.leases.clone()), now.plus_micros(length));
+    held.leases = platform
+        .write(move |scope, tx| {
+            let leases = Arc::clone(&leases);
+            unit(async move { Ok::<_, ServiceError>(marks::renew_leases(scope, tx, &leases, until).await?) })
+        })
+        .await?;
+    held.renewed = now;
+    Ok(())
+}
+
+async fn work_off(
+    platform: &Platform,
+    worker: &Worker,
+    held: &mut Held,
+    derived: &mut Derived,
+    progress: &(dyn Fn(i64) + Send + Sync),
+) -> Result<(), ServiceError> {
+    let homes = scopes_by_id(platform).await?;
+    loop {
+        keep(platform, worker, held).await?;
+        let buckets = held.buckets();
+        let (days, tenant_days, left) = platform
+            .read(move |scope, tx| {
+                unit(async move {
+                    let days = marks::pending_days(scope, tx, &buckets, DAYS_AT_ONCE).await?;
+                    let limit = i64::try_from(TENANT_DAYS_AT_ONCE * 8).unwrap_or(DAYS_AT_ONCE);
+                    let tenant_days = marks::pending_tenant_days(scope, tx, &buckets, limit).await?;
+                    Ok::<_, ServiceError>((days, tenant_days, marks::count(scope, tx).await?))
+                })
+            })
+            .await?;
+        progress(left);
+        if !days.is_empty() {
+            derive_days(platform, worker, held, &homes, days, derived).await?;
+        } else if !tenant_days.is_empty() {
+            sum_tenant_days(platform, held, tenant_days, derived).await?;
+        } else {
+            return Ok(());
+        }
+    }
+}
+
+async fn scopes_by_id(platform: &Platform) -> Result<BTreeMap<ScopeId, StoredScope>, ServiceError> {
+    let all = platform
+        .read(move |scope, tx| unit(async move { Ok::<_, ServiceError>(fleet::scopes(scope, tx).await?) }))
+        .await?;
+    Ok(all.into_iter().map(|each| (each.id, each)).collect())
+}
+
+async fn derive_days(
+    platform: &Platform,
+    worker: &Worker,
+    held: &mut Held,
+    homes: &BTreeMap<ScopeId, StoredScope>,
+    days: Vec<(ScopeId, Day)>,
+    derived: &mut Derived,
+) -> Result<(), ServiceError> {
+    let (mut running, mut waiting) = (JoinSet::new(), days.into_iter());
+    loop {
+        while running.len() < JOBS_AT_ONCE {
+            let Some((scope, day)) = waiting.next() else { break };
+            let Some(home) = homes.get(&scope) else { continue };
+            let Some(lease) = held.of(home.bucket) else { continue };
+            running.spawn(derive_day(platform.clone(), home.clone(), day, lease));
+        }
+        match running.join_next().await {
+            None => return Ok(()),
+            Some(Ok(Ok(()))) => derived.days += 1,
+            // Another has the bucket now; what this worker computed was not written.
+            Some(Ok(Err(ServiceError::Store(StoreError::LeaseLost { bucket })))) => held.lose(bucket),
+            Some(Ok(Err(error))) => return Err(error),
+            Some(Err(_)) => return Err(StoreError::Abandoned.into()),
+        }
+        keep(platform, worker, held).await?;
+    }
+}
+
+async fn sum_tenant_days(
+    platform: &Platform,
+    held: &mut Held,
+    tenant_days: Vec<TenantDayMark>,
+    derived: &mut Derived,
+) -> Result<(), ServiceError> {
+    for chunk in tenant_days.chunks(TENANT_DAYS_AT_ONCE) {
+        let marked: Vec<(TenantDayMark, Lease)> =
+            chunk.iter().filter_map(|mark| Some((*mark, held.of(Bucket::of_tenant(mark.tenant))?))).collect();
+        let count = u64::try_from(marked.len()).unwrap_or(u64::MAX);
+        let marked = Arc::new(marked);
+        let summed = platform
+            .write(move |scope, tx| {
+                let marked = Arc::clone(&marked);
+                unit(async move {
+                    let leases: BTreeSet<Lease> = marked.iter().map(|(_, lease)| *lease).collect();
+                    for lease in leases {
+                        marks::hold_lease(scope, tx, lease).await?;
+                    }
+                    for (mark, _) in marked.iter() {
+                        // Cleared first: a mark that is set meanwhile waits for this transaction and stays.
+                        marks::clear_tenant_day(scope, tx, mark).await?;
+                        levels::replace_tenant_day(scope, tx, mark.day, mark.tenant).await?;
+                    }
+                    Ok::<_, ServiceError>(())
+                })
+            })
+            .await;
+        match summed {
+            Ok(()) => derived.tenant_days += count,
+            Err(ServiceError::Store(StoreError::LeaseLost { bucket })) => held.lose(bucket),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// One job: a scope's day, from its marks to its sums.
+async fn derive_day(
+    platform: Platform,
+    home: StoredScope,
+    day: Day,
+    lease: Lease,
+) -> Result<(), ServiceError> {
+    let zone = platform.zone();
+    let inputs = {
+        let home = home.clone();
+        platform
+            .read(move |scope, tx| unit(async move { DayInputs::read(scope, tx, home, day, zone).await }))
+            .await?
+    };
+    let result = inputs.compute()?;
+    let (work, now) = (Arc::new((inputs, result)), platform.now());
+    platform
+        .write(move |scope, tx| {
+            let work = Arc::clone(&work);
+            unit(async move {
+                let (inputs, result) = &*work;
+                marks::hold_lease(scope, tx, lease).await?;
+                let home = &inputs.home;
+                marks::clear(scope, tx, home, day, &inputs.marks).await?;
+                node_hour::replace(scope, tx, home.id, &result.changed).await?;
+                node_hour::remove(scope, tx, home.id, &result.removed).await?;
+                if result.rows != inputs.rows {
+                    levels::replace_node_day(scope, tx, home.id, day, &result.rows).await?;
+                    let before_and_now = inputs.rows.iter().chain(&result.rows).map(|row| row.tenant);
+                    let touched: BTreeSet<TenantId> = before_and_now.collect();
+                    marks::mark_tenant_days(scope, tx, day, &touched).await?;
+                }
+                fleet::note_counted(scope, tx, home.id, &result.counted).await?;
+                let kinds = [FindingKind::UnknownProfile, FindingKind::SourceConflict];
+                findings::forget(scope, tx, home.id, &kinds, inputs.day_span).await?;
+                findings::write(scope, tx, &result.findings, now).await?;
+                Ok::<_, ServiceError>(())
+            })
+        })
+        .await
+}
+
+/// Everything that a scope's day is derived from, as of one snapshot.
+pub(super) struct DayInputs {
+    home: StoredScope,
+    day: Day,
+    day_span: Span,
+    hours: Vec<Span>,
+    marks: Vec<Mark>,
+    devices: Vec<ScopeDevice>,
+    rules: MappingRules,
+    book: PriceBook,
+    tenants: BTreeMap<Name, TenantId>,
+    claims: Claims,
+    batches: Vec<(Span, Vec<u8>)>,
+    stored: BTreeMap<Instant, StoredHour>,
+    pub(super) rows: Vec<NodeDayRow>,
+}
+
+/// What a scope's day comes to.
+pub(super) struct DayResult {
+    /// Node-hours that are new or other than stored.
+    pub(super) changed: Vec<StoredHour>,
+    /// Node-hours that are stored and should not be.
+    pub(super) removed: Vec<Instant>,
+    /// All rows of the day's sums.
+    pub(super) rows: Vec<NodeDayRow>,
+    counted: BTreeMap<i64, Instant>,
+    findings: Vec<Finding>,
+}
+
+impl DayInputs {
+    /// Reads the inputs of a job. Marks come first: what changes afterwards marks again.
+    pub(super) async fn read(
+        scope: &PlatformScope,
+        tx: &ReadTx,
+        home: StoredScope,
+        day: Day,
+        zone: BillingZone,
+    ) -> Result<Self, ServiceError> {
+        let marks = marks::marks(scope, tx, &home, day).await?;
+        Self::read_marked(scope, tx, home, day, zone, marks).await
+    }
+
+    /// The same as if every hour of the day were marked for folding: the recount.
+    pub(super) async fn read_all(
+        scope: &PlatformScope,
+        tx: &ReadTx,
+        home: StoredScope,
+        day: Day,
+        zone: BillingZone,
+    ) -> Result<Self, ServiceError> {
+        let hours = zone.hours_of(day);
+        let marks = hours.map(|hour| Mark { kind: MarkKind::Fold, hour: hour.start(), version: 0 }).collect();
+        Self::read_marked(scope, tx, home, day, zone, marks).await
+    }
+
+    async fn read_marked(
+        scope: &PlatformScope,
+        tx: &ReadTx,
+        home: StoredScope,
+        day: Day,
+        zone: BillingZone,
+        marks: Vec<Mark>,
+    ) -> Result<Self, ServiceError> {
+        let day_span = zone.day_span(day);
+        let hours: Vec<Span> = zone.hours_of(day).collect();
+        let stored = node_hour::hours(scope, tx, home.id, day_span).await?;
+        let mut inputs = Self {
+            devices: fleet::scope_devices(scope, tx, home.id, day_span).await?,
+            rules: mapping::rules(scope, tx).await?,
+            book: prices::book(scope, tx).await?,
+            tenants: tenants::numbers(scope, tx).await?,
+            claims: Claims::new(),
+            batches: Vec::new(),
+            stored: stored.into_iter().map(|hour| (hour.hour, hour)).collect(),
+            rows: levels::node_day(scope, tx, home.id, day).await?,
+            home,
+            day,
+            day_span,
+            hours,
+            marks,
+        };
+        let to_fold = inputs.to_fold();
+        if let (Some(first), Some(last)) = (to_fold.first(), to_fold.last()) {
+            inputs.read_journal(scope, tx, Span::clamped(first.start(), last.end())).await?;
+        }
+        Ok(inputs)
+    }
+
+    /// The hours whose segments have to be folded: marked so, or needed and not there.
+    fn to_fold(&self) -> Vec<Span> {
+        let marked = |hour: &Span| {
+            self.marks.iter().any(|mark| mark.kind == MarkKind::Fold && mark.hour == hour.start())
+                || (!self.stored.contains_key(&hour.start()) && self.is_in_service(*hour))
+        };
+        self.hours.iter().copied().filter(marked).collect()
+    }
+
+    fn is_in_service(&self, hour: Span) -> bool {
+        self.devices.iter().any(|device| device.in_service.iter().any(|span| span.meets(hour)))
+    }
+
+    /// Decodes the batches that meet a run of hours, each once, and those that amend what they say.
+    async fn read_journal(
+        &mut self,
+        scope: &PlatformScope,
+        tx: &ReadTx,
+        run: Span,
+    ) -> Result<(), ServiceError> {
+        let streams = journal::streams(scope, tx, self.home.id).await?;
+        let streams: BTreeMap<Uuid, Stream> = streams.into_iter().map(|stream| (stream.id, stream)).collect();
+        let mut seen: HashSet<(Uuid, i64)> = HashSet::new();
+        for batch in journal::batches_meeting(scope, tx, self.home.id, run).await? {
+            self.claim(&streams, &mut seen, &batch)?;
+            self.batches.push((batch.span, batch.body_hash));
+        }
+        let amended: BTreeSet<&Name> = streams
+            .values()
+            .filter(|stream| stream.source.rank == SourceRank::Import)
+            .filter(|stream| {
+                let other = |each: &&Stream| {
+                    each.source == stream.source && each.import_number != stream.import_number
+                };
+                streams.values().any(|each| other(&each))
+            })
+            .map(|stream| &stream.source.sender)
+            .collect();
+        if amended.is_empty() {
+            return Ok(());
+        }
+        // A later import may have amended a holding in the batch where it begins, which may lie long before.
+        let mut days: BTreeSet<(Name, Instant)> = BTreeSet::new();
+        for (source, start) in self.claims.uncut_starts_before(run.start()) {
+            if amended.contains(&source.sender) {
+                days.insert((source.sender, start));
+            }
+        }
+        for (sender, start) in days {
+            for batch in
+                journal::batches_meeting(scope, tx, self.home.id, Span::clamped(start, start)).await?
+            {
+                let is_of_source =
+                    streams.get(&batch.stream).is_some_and(|stream| stream.source.sender == sender);
+                if is_of_source {
+                    self.claim(&streams, &mut seen, &batch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(
+        &mut self,
+        streams: &BTreeMap<Uuid, Stream>,
+        seen: &mut HashSet<(Uuid, i64)>,
+        batch: &StoredBatch,
+    ) -> Result<(), ServiceError> {
+        if !seen.insert((batch.stream, batch.sequence)) {
+            return Ok(());
+        }
+        let Some(stream) = streams.get(&batch.stream) else {
+            return Err(
+                StoreError::corrupt("a batch", format!("stream {} is not there", batch.stream)).into()
+            );
+        };
+        let decoded =
+            read_stored(batch, &self.home.name).map_err(|reason| StoreError::corrupt("a batch", reason))?;
+        self.claims.add(&stream.source, stream.import_number, &decoded.batch);
+        Ok(())
+    }
+
+    /// Folds, divides, prices and sums. Pure.
+    pub(super) fn compute(&self) -> Result<DayResult, ServiceError> {
+        let to_fold = self.to_fold();
+        let mut folded: BTreeMap<Instant, HourSegments> = self
+            .claims
+            .fold(&to_fold)
+            .into_iter()
+            .map(|segments| (segments.hour.start(), segments))
+            .collect();
+        let mut result = DayResult {
+            changed: Vec::new(),
+            removed: Vec::new(),
+            rows: Vec::new(),
+            counted: BTreeMap::new(),
+            findings: Vec::new(),
+        };
+        let mut sums = DaySums::default();
+        for hour in &self.hours {
+            if !self.is_in_service(*hour) {
+                if self.stored.contains_key(&hour.start()) {
+                    result.removed.push(hour.start());
+                }
+                continue;
+            }
+            let stored = self.stored.get(&hour.start());
+            let node_hour = self.node_hour(*hour, folded.remove(&hour.start()), stored, &mut result)?;
+            sums.add(*hour, &node_hour.devices, &node_hour.segments.evidence, &self.book)?;
+            self.note(&node_hour, &mut result);
+        }
+        result.rows = levels::node_day_rows(&sums, &self.tenants)?;
+        Ok(result)
+    }
+
+    /// One node-hour: from new segments, or from those that are stored.
+    fn node_hour(
+        &self,
+        hour: Span,
+        folded: Option<HourSegments>,
+        stored: Option<&StoredHour>,
+        result: &mut DayResult,
+    ) -> Result<NodeHour, ServiceError> {
+        let is_marked =
+            self.marks.iter().any(|mark| mark.kind == MarkKind::Part && mark.hour == hour.start());
+        let (segments, batches_hash) = match (folded, stored) {
+            (Some(segments), Some(stored)) if segments.covered_nanos < stored.covered_nanos => {
+                result.findings.push(Finding {
+                    kind: FindingKind::CoverageLost,
+                    scope: self.home.id,
+                    subject: self.home.name.name.to_string(),
+                    span: hour,
+                    detail: "the journal holds less than this hour was derived from; it was left as it was"
+                        .to_owned(),
+                });
+                (node_hour::decode(&stored.body)?.segments, stored.batches_hash.clone())
+            }
+            (Some(segments), _) => (segments, self.batches_hash(hour)),
+            (None, Some(stored)) => {
+                let node_hour = node_hour::decode(&stored.body)?;
+                if !is_marked {
+                    return Ok(node_hour);
+                }
+                (node_hour.segments, stored.batches_hash.clone())
+            }
+            // Not marked, not stored and in service: `to_fold` has it, so this is an hour without claims.
+            (None, None) => (Claims::new().fold(&[hour]).remove(0), self.batches_hash(hour)),
+        };
+        let mut devices = Vec::with_capacity(self.devices.len());
+        for device in &self.devices {
+            let in_service: Vec<Span> = device
+                .in_service
+                .iter()
+                .map(|span| span.clip(hour))
+                .filter(|span| !span.is_empty())
+                .collect();
+            if in_service.is_empty() {
+                continue;
+            }
+            let of_device = segments.devices.iter().find(|each| each.device == device.device.uuid);
+            let facts =
+                DeviceFacts { device: &device.device, in_service: &in_service, states: &device.states };
+            devices.push(divide(&facts, &segments, of_device, &self.rules)?);
+        }
+        let covered_nanos = segments.covered_nanos;
+        let node_hour = NodeHour { segments, devices };
+        let body = node_hour::encode(&node_hour)?;
+        let next = StoredHour { hour: hour.start(), body, batches_hash, covered_nanos };
+        if stored != Some(&next) {
+            result.changed.push(next);
+        }
+        Ok(node_hour)
+    }
+
+    /// A hash over the batches that meet an hour, whatever the order in which they came.
+    fn batches_hash(&self, hour: Span) -> Vec<u8> {
+        let meeting: BTreeSet<&Vec<u8>> =
+            self.batches.iter().filter(|(span, _)| span.meets(hour)).map(|(_, hash)| hash).collect();
+        let mut hash = Sha256::new();
+        meeting.into_iter().for_each(|each| hash.update(each));
+        hash.finalize().to_vec()
+    }
+
+    /// What a node-hour says beside its parts: how far its devices are counted, and what someone should know.
+    fn note(&self, node_hour: &NodeHour, result: &mut DayResult) {
+        let node = &self.home.name.name;
+        for device in &node_hour.devices {
+            if let Some(known) = self.devices.iter().find(|each| each.device.uuid == device.device) {
+                let counted = result.counted.entry(known.id).or_insert(device.counted_to);
+                *counted = device.counted_to.max(*counted);
+            }
+            for (profile, span) in &device.unknown_profiles {
+                result.findings.push(Finding {
+                    kind: FindingKind::UnknownProfile,
+                    scope: self.home.id,
+                    subject: format!("{node}/{}/{profile}", device.device),
+                    span: *span,
+                    detail: format!(
+                        "no catalogue knows profile {profile} of {}; its time is unknown",
+                        device.model
+                    ),
+                });
+            }
+        }
+        let segments = &node_hour.segments;
+        for device in &segments.devices {
+            for conflict in &device.conflicts {
+                let name = |at: usize| segments.sources.get(at).map(|source| source.sender.to_string());
+                let believed = name(conflict.believed).unwrap_or_default();
+                let set_aside = name(conflict.set_aside).unwrap_or_default();
+                result.findings.push(Finding {
+                    kind: FindingKind::SourceConflict,
+                    scope: self.home.id,
+                    subject: format!("{node}/{}/{set_aside}", device.device),
+                    span: conflict.span,
+                    detail: format!("source {believed} was believed over {set_aside}"),
+                });
+            }
+        }
+    }
+
+    /// The day, for people.
+    pub(super) fn describe(&self) -> String {
+        format!("{} {}", self.home.name.name, self.day)
+    }
+}

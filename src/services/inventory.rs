@@ -1,0 +1,233 @@
+//! Inventories: devices and their in-service intervals, read from a table and brought into the fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::Arc;
+
+use super::ctx::Platform;
+use super::error::ServiceError;
+use super::imports::{BadLine, Table};
+use crate::domain::device::Device;
+use crate::domain::ids::{Name, ScopeKind, ScopeName};
+use crate::domain::period::{Day, Span};
+use crate::domain::units::Instant;
+use crate::store::fleet::{NewDevice, ServiceInterval, StoredDevice, StoredScope};
+use crate::store::marks::MarkKind;
+use crate::store::{PlatformScope, WriteTx, fleet, marks, unit};
+
+/// One line of an inventory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InventoryLine {
+    /// The node.
+    pub node: Name,
+    /// The device.
+    pub device: Device,
+    /// Its index on the node, where given.
+    pub index: Option<i64>,
+    /// Its memory, where given.
+    pub memory_mib: Option<i64>,
+    /// From when to when it is in service; an open end reaches [`Instant::MAX`].
+    pub in_service: Span,
+}
+
+/// An inventory as read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inventory {
+    /// The good lines.
+    pub lines: Vec<InventoryLine>,
+    /// The others.
+    pub bad: Vec<BadLine>,
+}
+
+const REQUIRED: [&str; 4] = ["node", "gpu_uuid", "gpu_model", "in_service_from"];
+const OPTIONAL: [&str; 3] = ["gpu_index", "gpu_memory_gib", "in_service_to"];
+
+impl Inventory {
+    /// Reads an inventory: `node,gpu_uuid,gpu_index,gpu_model,gpu_memory_gib,in_service_from,in_service_to`.
+    ///
+    /// # Errors
+    /// [`ServiceError::File`] when the header is not of this table, or the file cannot be read.
+    pub fn read(input: impl Read, file: &str) -> Result<Self, ServiceError> {
+        let mut inventory = Self::default();
+        let mut spans: BTreeMap<Name, Vec<(u64, Span)>> = BTreeMap::new();
+        Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
+            match row.and_then(|row| read_line(&row, number, &mut spans)) {
+                Ok(line) => inventory.lines.push(line),
+                Err(reason) => inventory.bad.push(BadLine { file: file.to_owned(), line: number, reason }),
+            }
+        })?;
+        Ok(inventory)
+    }
+}
+
+fn read_line(
+    row: &super::imports::TableRow<'_>,
+    number: u64,
+    spans: &mut BTreeMap<Name, Vec<(u64, Span)>>,
+) -> Result<InventoryLine, String> {
+    let node = row.name("node")?;
+    let uuid = row.name("gpu_uuid")?;
+    let model = row.name("gpu_model")?;
+    let start = row.instant("in_service_from")?;
+    let end = row.find_instant("in_service_to")?.unwrap_or(Instant::MAX);
+    let in_service = Span::new(start, end).map_err(|error| format!("in_service_to {error}"))?;
+    if in_service.is_empty() {
+        return Err("in_service_to is in_service_from: the device is never in service".to_owned());
+    }
+    let index = row.find_number("gpu_index")?;
+    let memory_mib = match row.find_number("gpu_memory_gib")? {
+        Some(gib) if gib > 0 => gib.checked_mul(1_024),
+        Some(gib) => return Err(format!("gpu_memory_gib {gib} is not positive")),
+        None => None,
+    };
+    let others = spans.entry(uuid.clone()).or_default();
+    if let Some((line, other)) = others.iter().find(|(_, other)| other.meets(in_service)) {
+        return Err(format!("device {uuid} is already in service {other} by line {line}"));
+    }
+    others.push((number, in_service));
+    Ok(InventoryLine { node, device: Device { uuid, model }, index, memory_mib, in_service })
+}
+
+/// What an inventory changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InventoryOutcome {
+    /// In-service intervals that were opened.
+    pub opened: usize,
+    /// In-service intervals whose end was set or moved.
+    pub ended: usize,
+}
+
+/// Brings an inventory into the fleet, all of it or nothing. A repeat changes nothing.
+///
+/// An interval of the same device and start gets the inventory's end; a new one may not overlap what is
+/// there. Absence from an inventory closes nothing.
+///
+/// # Errors
+/// [`ServiceError::File`] names the line that contradicts what is known.
+pub async fn apply(
+    platform: &Platform,
+    file: &str,
+    lines: Vec<InventoryLine>,
+) -> Result<InventoryOutcome, ServiceError> {
+    let work = Arc::new((lines, file.to_owned(), platform.now(), platform.zone()));
+    platform
+        .write(move |scope, tx| {
+            let work = Arc::clone(&work);
+            unit(async move {
+                let (lines, file, now, zone) = &*work;
+                Application { scope, tx, now: *now, zone: *zone, file }.run(lines).await
+            })
+        })
+        .await
+}
+
+/// One inventory inside its transaction.
+struct Application<'a> {
+    scope: &'a PlatformScope,
+    tx: &'a WriteTx,
+    now: Instant,
+    zone: crate::domain::period::BillingZone,
+    file: &'a str,
+}
+
+impl Application<'_> {
+    async fn run(&self, lines: &[InventoryLine]) -> Result<InventoryOutcome, ServiceError> {
+        let (scopes, devices) = self.ensure(lines).await?;
+        let mut known: BTreeMap<i64, Vec<ServiceInterval>> = BTreeMap::new();
+        for interval in fleet::services(self.scope, self.tx).await? {
+            known.entry(interval.device).or_default().push(interval);
+        }
+        let mut outcome = InventoryOutcome::default();
+        let mut dirty: BTreeMap<&Name, BTreeSet<(Day, Instant)>> = BTreeMap::new();
+        for line in lines {
+            let (Some(home), Some(device)) = (scopes.get(&line.node), devices.get(&line.device.uuid)) else {
+                continue;
+            };
+            if device.device.model != line.device.model {
+                let (uuid, known) = (&line.device.uuid, &device.device.model);
+                return Err(
+                    self.refuse(format!("device {uuid} is known as `{known}`, not `{}`", line.device.model))
+                );
+            }
+            let there = known.entry(device.id).or_default();
+            if let Some(same) = there.iter_mut().find(|each| each.span.start() == line.in_service.start()) {
+                if same.scope != home.id {
+                    return Err(self.refuse(format!(
+                        "device {} is in service elsewhere from the same instant",
+                        line.device.uuid
+                    )));
+                }
+                if same.span.end() != line.in_service.end() {
+                    let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
+                    self.end(same, line.in_service.end()).await?;
+                    dirty
+                        .entry(&line.node)
+                        .or_default()
+                        .extend(super::accept::hours_meeting(self.zone, [gone]));
+                    outcome.ended += 1;
+                }
+                continue;
+            }
+            if let Some(other) = there.iter().find(|each| each.span.meets(line.in_service)) {
+                let uuid = &line.device.uuid;
+                return Err(self.refuse(format!("device {uuid} is already in service {}", other.span)));
+            }
+            let interval = ServiceInterval {
+                device: device.id,
+                scope: home.id,
+                span: line.in_service,
+                node_index: line.index,
+                edge: line.in_service.start(),
+                covered_to: line.in_service.start(),
+            };
+            fleet::open_service(self.scope, self.tx, &interval).await?;
+            there.push(interval);
+            outcome.opened += 1;
+        }
+        for (node, hours) in dirty {
+            if let Some(home) = scopes.get(node) {
+                marks::mark_hours(self.scope, self.tx, home, MarkKind::Fold, &hours).await?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn refuse(&self, reason: String) -> ServiceError {
+        ServiceError::File { file: self.file.to_owned(), reason }
+    }
+
+    async fn end(&self, interval: &mut ServiceInterval, end: Instant) -> Result<(), ServiceError> {
+        let device = interval.device;
+        fleet::close_service(self.scope, self.tx, device, interval.span.start(), end).await?;
+        interval.span = Span::clamped(interval.span.start(), end);
+        interval.edge = interval.edge.min(end);
+        Ok(())
+    }
+
+    /// Makes what is missing; returns nodes by name and devices by UUID.
+    async fn ensure(
+        &self,
+        lines: &[InventoryLine],
+    ) -> Result<(BTreeMap<Name, StoredScope>, BTreeMap<Name, StoredDevice>), ServiceError> {
+        let names: BTreeSet<&Name> = lines.iter().map(|line| &line.node).collect();
+        let names: Vec<ScopeName> =
+            names.into_iter().map(|name| ScopeName { kind: ScopeKind::Node, name: name.clone() }).collect();
+        fleet::ensure_scopes(self.scope, self.tx, &names, self.now).await?;
+        let new: BTreeMap<&Name, NewDevice> = lines
+            .iter()
+            .map(|line| {
+                let new = NewDevice { device: line.device.clone(), memory_mib: line.memory_mib };
+                (&line.device.uuid, new)
+            })
+            .collect();
+        let new: Vec<NewDevice> = new.into_values().collect();
+        fleet::ensure_devices(self.scope, self.tx, &new, self.now).await?;
+        let scopes = fleet::scopes(self.scope, self.tx).await?;
+        let scopes = scopes
+            .into_iter()
+            .filter(|each| each.name.kind == ScopeKind::Node)
+            .map(|each| (each.name.name.clone(), each))
+            .collect();
+        Ok((scopes, fleet::devices(self.scope, self.tx).await?))
+    }
+}

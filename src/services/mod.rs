@@ -1,0 +1,20 @@
+//! Floor 2: one function per request of a person, an agent or a timer; the unit of work.
+//!
+//! Owns the order of steps: check who, load, decide (domain), write, return. Edges parse and show; they never
+//! decide.
+//!
+//! Does not own: rules (domain), tables (store), formats (wire decodes), the clock (a port).
+//!
+//! Always true here: each step that writes is one unit of work; what can be repeated is safe to repeat.
+#![deny(clippy::float_arithmetic, clippy::indexing_slicing)]
+
+pub mod accept;
+pub mod ctx;
+pub mod derive;
+pub mod doctor;
+pub mod error;
+pub mod imports;
+pub mod inventory;
+pub mod pricing;
+pub mod reports;
+pub mod tick;

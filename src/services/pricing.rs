@@ -1,0 +1,153 @@
+//! Price books: read from a file, checked, published; what they price is summed again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::ctx::Platform;
+use super::error::ServiceError;
+use crate::domain::ids::Name;
+use crate::domain::money::{Currency, UnitPrice};
+use crate::domain::period::Span;
+use crate::domain::price::{Book, PriceVersion};
+use crate::domain::units::Instant;
+use crate::store::marks::MarkKind;
+use crate::store::{prices, unit};
+use crate::wire::body;
+
+/// A price file. Prices are decimal strings: a bare number would be read as a float.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceFile {
+    name: String,
+    currency: String,
+    effective_from: String,
+    effective_to: Option<String>,
+    #[serde(default)]
+    cost: BTreeMap<String, String>,
+    #[serde(default)]
+    charge: BTreeMap<String, String>,
+}
+
+/// What loading a price file did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriceOutcome {
+    /// The version's name.
+    pub name: Name,
+    /// Its revision.
+    pub revision: i64,
+    /// When it holds.
+    pub effective: Span,
+    /// How many prices it has.
+    pub prices: usize,
+    /// Whether it was published now; if not, the same had been published before.
+    pub is_new: bool,
+}
+
+/// Loads a price file. The same content again changes nothing; other content under the same name replaces it
+/// as its next revision.
+///
+/// # Errors
+/// [`ServiceError::File`] names the field that cannot be read; [`ServiceError::Price`] the rule that is broken.
+pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOutcome, ServiceError> {
+    let version = read(file, text)?;
+    let hash = content_hash(&version);
+    let (zone, currency, now) = (platform.zone(), platform.installation.currency, platform.now());
+    let work = Arc::new(version);
+    let (outcome, replaced) = platform
+        .write(move |scope, tx| {
+            let version = Arc::clone(&work);
+            unit(async move {
+                let newest = prices::newest(scope, tx, version.name.as_str()).await?;
+                let mut version = (*version).clone();
+                let outcome = |version: &PriceVersion, is_new| PriceOutcome {
+                    name: version.name.clone(),
+                    revision: version.revision,
+                    effective: version.effective,
+                    prices: version.prices.len(),
+                    is_new,
+                };
+                if let Some((revision, known)) = newest {
+                    version.revision = revision;
+                    if known == hash {
+                        return Ok((outcome(&version, false), Span::clamped(Instant::MIN, Instant::MIN)));
+                    }
+                    version.revision += 1;
+                }
+                let book = prices::book(scope, tx).await?;
+                book.admit(&version, zone, currency)?;
+                let replaced = book.versions().iter().find(|other| other.name == version.name);
+                let replaced = replaced.map_or(version.effective, |other| other.effective);
+                prices::publish(scope, tx, &version, &hash, now).await?;
+                Ok::<_, ServiceError>((outcome(&version, true), replaced))
+            })
+        })
+        .await?;
+    if outcome.is_new {
+        // Both the hours that gain a price and those that lose one.
+        super::derive::mark_services(platform, MarkKind::Price, outcome.effective).await?;
+        super::derive::mark_services(platform, MarkKind::Price, replaced).await?;
+    }
+    Ok(outcome)
+}
+
+fn read(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
+    let refused = |reason: String| ServiceError::File { file: file.to_owned(), reason };
+    let parsed: PriceFile =
+        toml::from_str(text).map_err(|error| refused(error.to_string().trim_end().to_owned()))?;
+    let name = Name::parse(&parsed.name).map_err(|error| refused(format!("name {error}")))?;
+    if name.as_str().contains(['#', '/']) {
+        return Err(refused("name holds `#` or `/`, which items use".to_owned()));
+    }
+    let instant =
+        |field: &str, text: &str| Instant::parse(text).map_err(|error| refused(format!("{field} {error}")));
+    let start = instant("effective_from", &parsed.effective_from)?;
+    let end = match &parsed.effective_to {
+        Some(text) => instant("effective_to", text)?,
+        None => Instant::MAX,
+    };
+    let effective = Span::new(start, end).map_err(|error| refused(format!("effective_to {error}")))?;
+    let mut all = BTreeMap::new();
+    for (book, prices) in [(Book::Cost, &parsed.cost), (Book::Charge, &parsed.charge)] {
+        for (model, price) in prices {
+            let at = format!("{}.{model:?}", book.word());
+            let key = Name::parse(model).map_err(|error| refused(format!("{at} {error}")))?;
+            let price = UnitPrice::parse(price).map_err(|error| refused(format!("{at} {error}")))?;
+            all.insert((book, key), price);
+        }
+    }
+    let currency = Currency::parse(&parsed.currency).map_err(|error| refused(format!("currency {error}")))?;
+    Ok(PriceVersion { name, revision: 1, effective, currency, prices: all })
+}
+
+/// SHA-256 of what a version says, its revision apart: the same prices in another layout are the same.
+fn content_hash(version: &PriceVersion) -> [u8; 32] {
+    let mut text = format!("{}\0{}\0{}\0", version.name, version.effective, version.currency);
+    for ((book, key), price) in &version.prices {
+        text.push_str(&format!("{}\0{key}\0{price}\0", book.word()));
+    }
+    body::hash(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = \"a\"\ncurrency = \"USD\"\neffective_from = \"2026-06-01T00:00:00Z\"\n[cost]\nA10 = \"1.25\"\n";
+
+    #[test]
+    fn a_price_file_is_read_and_its_faults_are_named() {
+        let check = |from: &str, to: &str, part: &str| {
+            let error = read("p.toml", &GOOD.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        assert_eq!(read("p.toml", GOOD).unwrap().prices.len(), 1);
+        check("\"1.25\"", "1.25", "invalid type");
+        check("\"1.25\"", "\"-1\"", "cost.\"A10\" `-1` is negative");
+        check("\"1.25\"", "\"0.000000001\"", "more than 8 decimals");
+        check("USD", "usd", "currency `usd`");
+        check("2026-06-01T00:00:00Z", "2026-06-01", "effective_from `2026-06-01`");
+        check("[cost]", "[costs]", "unknown field `costs`");
+    }
+}
