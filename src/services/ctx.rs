@@ -133,6 +133,12 @@ impl Platform {
             .await
     }
 
+    /// The scope that sees all rows: for whoever has an open installation, and for nobody else.
+    #[must_use]
+    pub fn scope(&self) -> PlatformScope {
+        self.scope.clone()
+    }
+
     /// The key with which imports are signed.
     #[must_use]
     pub fn signer(&self) -> BatchSigner {

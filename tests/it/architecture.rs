@@ -17,56 +17,16 @@ struct Floor {
 
 /// All edges there are. A new one is a decision about the house, not a detail of a change. `main` knows everything.
 const FLOORS: &[Floor] = &[
-    Floor {
-        name: "domain",
-        knows: &[],
-        holds: "values and decisions",
-    },
-    Floor {
-        name: "config",
-        knows: &["domain"],
-        holds: "settings, read once",
-    },
-    Floor {
-        name: "wire",
-        knows: &["domain"],
-        holds: "messages and their formats",
-    },
-    Floor {
-        name: "store",
-        knows: &["domain"],
-        holds: "tables and units of work",
-    },
-    Floor {
-        name: "services",
-        knows: &["store", "wire", "domain"],
-        holds: "one function per request",
-    },
-    Floor {
-        name: "probe",
-        knows: &["domain"],
-        holds: "sockets and commands, into text",
-    },
-    Floor {
-        name: "agent",
-        knows: &["wire", "probe", "domain"],
-        holds: "what runs on a GPU host",
-    },
-    Floor {
-        name: "http",
-        knows: &["services", "wire", "domain"],
-        holds: "routes and handlers",
-    },
-    Floor {
-        name: "worker",
-        knows: &["services", "probe", "domain"],
-        holds: "timers and jobs",
-    },
-    Floor {
-        name: "cli",
-        knows: &["services", "wire", "domain"],
-        holds: "commands of a person",
-    },
+    Floor { name: "domain", knows: &[], holds: "values and decisions" },
+    Floor { name: "config", knows: &["domain"], holds: "settings, read once" },
+    Floor { name: "wire", knows: &["domain"], holds: "messages and their formats" },
+    Floor { name: "store", knows: &["domain"], holds: "tables and units of work" },
+    Floor { name: "services", knows: &["store", "wire", "domain"], holds: "one function per request" },
+    Floor { name: "probe", knows: &["domain"], holds: "sockets and commands, into text" },
+    Floor { name: "agent", knows: &["wire", "probe", "domain"], holds: "what runs on a GPU host" },
+    Floor { name: "http", knows: &["services", "wire", "domain"], holds: "routes and handlers" },
+    Floor { name: "worker", knows: &["services", "probe", "domain"], holds: "timers and jobs" },
+    Floor { name: "cli", knows: &["services", "wire", "domain"], holds: "commands of a person" },
 ];
 
 /// Floors whose numbers end up on a bill.
@@ -137,26 +97,17 @@ fn no_float_comes_near_a_bill() {
 
 #[test]
 fn only_main_owns_a_clock() {
-    check(
-        clocks,
-        "Take the instant as an argument. `src/cli` may read `Instant::now` to show progress.",
-    );
+    check(clocks, "Take the instant as an argument. `src/cli` may read `Instant::now` to show progress.");
 }
 
 #[test]
 fn nothing_is_unsafe() {
-    check(
-        unsafe_code,
-        "Find a safe call, or a crate whose subject the unsafe code is.",
-    );
+    check(unsafe_code, "Find a safe call, or a crate whose subject the unsafe code is.");
 }
 
 #[test]
 fn nothing_unwraps_outside_tests() {
-    check(
-        unwraps,
-        "Return the error, or say why it cannot happen: `.expect(\"reason\")`.",
-    );
+    check(unwraps, "Return the error, or say why it cannot happen: `.expect(\"reason\")`.");
 }
 
 #[test]
@@ -186,9 +137,8 @@ fn foreign_floors(source: &Source) -> Vec<Finding> {
         let text = path.segments.join("::");
         let Some(first) = target.first() else {
             if path.renamed {
-                findings.push(path.finding(format!(
-                    "`{text}` renames the root of the crate, which hides edges"
-                )));
+                findings
+                    .push(path.finding(format!("`{text}` renames the root of the crate, which hides edges")));
             }
             continue;
         };
@@ -216,10 +166,7 @@ fn not_on_the_map(source: &Source) -> Vec<Finding> {
     if at_the_door || floor_of(source).is_some() {
         return vec![];
     }
-    vec![Finding {
-        line: 1,
-        what: "this is on no floor".to_owned(),
-    }]
+    vec![Finding { line: 1, what: "this is on no floor".to_owned() }]
 }
 
 fn database_crates(source: &Source) -> Vec<Finding> {
@@ -235,9 +182,7 @@ fn backend_words(source: &Source) -> Vec<Finding> {
     }
     source.words(|word| {
         let lower = word.to_lowercase();
-        let of_sqlx = word
-            .strip_prefix("Pg")
-            .is_some_and(|rest| rest.starts_with(char::is_uppercase));
+        let of_sqlx = word.strip_prefix("Pg").is_some_and(|rest| rest.starts_with(char::is_uppercase));
         let of_sea_orm = matches!(word, "DbBackend" | "DatabaseBackend");
         lower.contains("postgres") || lower.contains("sqlite") || of_sqlx || of_sea_orm
     })
@@ -275,11 +220,7 @@ fn feature_gates(source: &Source) -> Vec<Finding> {
             continue;
         }
         // `cfg(…)` in an attribute, `cfg!(…)` in an expression.
-        let open = if source.is_mark(at + 1, "!") {
-            at + 2
-        } else {
-            at + 1
-        };
+        let open = if source.is_mark(at + 1, "!") { at + 2 } else { at + 1 };
         if !source.is_mark(open, "(") {
             continue;
         }
@@ -300,12 +241,7 @@ fn floats(source: &Source) -> Vec<Finding> {
         Kind::Number => is_float(&token.text),
         Kind::Text | Kind::Mark => false,
     };
-    source
-        .tokens
-        .iter()
-        .filter(of_float)
-        .map(|token| token.finding(format!("`{}`", token.text)))
-        .collect()
+    source.tokens.iter().filter(of_float).map(|token| token.finding(format!("`{}`", token.text))).collect()
 }
 
 fn clocks(source: &Source) -> Vec<Finding> {
@@ -345,10 +281,7 @@ fn module_text(source: &Source) -> Vec<Finding> {
     if source.text.starts_with("//!") {
         return vec![];
     }
-    vec![Finding {
-        line: 1,
-        what: "it begins without `//!`".to_owned(),
-    }]
+    vec![Finding { line: 1, what: "it begins without `//!`".to_owned() }]
 }
 
 // How a rule is held against the source.
@@ -371,10 +304,7 @@ mod planted {
     /// The lines that `rule` finds fault with.
     #[track_caller]
     fn expect(rule: Rule, path: &str, text: &str, lines: &[usize]) {
-        let found: Vec<usize> = rule(&Source::new(path, text))
-            .iter()
-            .map(|finding| finding.line)
-            .collect();
+        let found: Vec<usize> = rule(&Source::new(path, text)).iter().map(|finding| finding.line).collect();
         assert_eq!(found, lines, "{path}: {text}");
     }
 
@@ -399,24 +329,9 @@ mod planted {
         ] {
             assert!(!foreign_floors(&Source::new(domain, text)).is_empty(), "{text}");
         }
-        expect(
-            foreign_floors,
-            "src/http/mod.rs",
-            "//! x\n\nuse crate::store::Store;",
-            &[3],
-        );
-        expect(
-            foreign_floors,
-            "src/store/backend/mod.rs",
-            "use super::super::services::ingest;",
-            &[1],
-        );
-        expect(
-            foreign_floors,
-            "src/cli/report.rs",
-            "use crate::config::Config;",
-            &[1],
-        );
+        expect(foreign_floors, "src/http/mod.rs", "//! x\n\nuse crate::store::Store;", &[3]);
+        expect(foreign_floors, "src/store/backend/mod.rs", "use super::super::services::ingest;", &[1]);
+        expect(foreign_floors, "src/cli/report.rs", "use crate::config::Config;", &[1]);
     }
 
     #[test]
@@ -426,14 +341,8 @@ mod planted {
                 "src/domain/price.rs",
                 "use crate::domain::units::Micros; use super::money::Money; use std::fmt;",
             ),
-            (
-                "src/domain/price.rs",
-                "mod tests { use super::super::money::Money; use super::*; }",
-            ),
-            (
-                "src/domain/price.rs",
-                "// crate::store\n/* use crate::store; /* crate::http */ crate::http */",
-            ),
+            ("src/domain/price.rs", "mod tests { use super::super::money::Money; use super::*; }"),
+            ("src/domain/price.rs", "// crate::store\n/* use crate::store; /* crate::http */ crate::http */"),
             (
                 "src/domain/price.rs",
                 r##"const A: &str = "crate::store"; const B: &str = r#"use "crate::http"; "#;"##,
@@ -442,14 +351,8 @@ mod planted {
                 "src/domain/price.rs",
                 "pub(crate) fn f() {} pub(in crate::domain) fn g() {} pub(super) fn h() {}",
             ),
-            (
-                "src/services/ingest.rs",
-                "use crate::{domain::Money, store::Store, wire::{Batch, self}};",
-            ),
-            (
-                "src/http/mod.rs",
-                "fn f<'a>(_: &'a crate::services::Caller) -> char { '\\'' }",
-            ),
+            ("src/services/ingest.rs", "use crate::{domain::Money, store::Store, wire::{Batch, self}};"),
+            ("src/http/mod.rs", "fn f<'a>(_: &'a crate::services::Caller) -> char { '\\'' }"),
             ("src/main.rs", "use fatia::{store::Store, http, config::Config};"),
             ("src/lib.rs", "pub mod domain; pub mod store;"),
         ] {
@@ -482,34 +385,15 @@ mod planted {
 
     #[test]
     fn database_words_are_found() {
-        expect(
-            database_crates,
-            "src/services/ingest.rs",
-            "use sea_orm::DbErr;\nuse sqlx::Row;",
-            &[1, 2],
-        );
-        expect(
-            database_crates,
-            "src/store/usage.rs",
-            "use sea_orm::DbErr; use sqlx::Row;",
-            &[],
-        );
+        expect(database_crates, "src/services/ingest.rs", "use sea_orm::DbErr;\nuse sqlx::Row;", &[1, 2]);
+        expect(database_crates, "src/store/usage.rs", "use sea_orm::DbErr; use sqlx::Row;", &[]);
         expect(database_crates, "src/storefront.rs", "use sqlx::Row;", &[1]);
 
         let text = "match backend { DbBackend::Sqlite => 1 }\nfn migrate_postgres() {}\nlet p: PgPool;";
         expect(backend_words, "src/store/usage.rs", text, &[1, 1, 2, 3]);
         expect(backend_words, "src/main.rs", text, &[1, 1, 2, 3]);
-        expect(
-            backend_words,
-            "src/main.rs",
-            "// sqlite\nlet u = \"postgres://localhost\"; Pgp::new();",
-            &[],
-        );
-        for path in [
-            "src/store/backend/sqlite.rs",
-            "src/config/database.rs",
-            "src/store/migrate.rs",
-        ] {
+        expect(backend_words, "src/main.rs", "// sqlite\nlet u = \"postgres://localhost\"; Pgp::new();", &[]);
+        for path in ["src/store/backend/sqlite.rs", "src/config/database.rs", "src/store/migrate.rs"] {
             expect(backend_words, path, text, &[]);
         }
     }
@@ -517,10 +401,8 @@ mod planted {
     #[test]
     fn environment_is_found() {
         let text = "std::env::var(\"HOME\");\nuse std::{env, fs};\nenv!(\"OUT_DIR\");\noption_env!(\"CI\");";
-        let mut found: Vec<usize> = environment(&Source::new("src/agent/mod.rs", text))
-            .iter()
-            .map(|finding| finding.line)
-            .collect();
+        let mut found: Vec<usize> =
+            environment(&Source::new("src/agent/mod.rs", text)).iter().map(|finding| finding.line).collect();
         found.sort_unstable();
         assert_eq!(found, [1, 2, 3, 4]);
         expect(environment, "src/config/mod.rs", text, &[]);
@@ -539,12 +421,7 @@ mod planted {
                     if cfg!(feature = \"agent\") {}\n#[cfg_attr(feature = \"server\", derive(Debug))] struct S;";
         expect(feature_gates, "src/store/mod.rs", text, &[1, 3, 4, 5]);
         expect(feature_gates, "src/lib.rs", text, &[]);
-        expect(
-            feature_gates,
-            "src/store/mod.rs",
-            "#[cfg(test)] mod tests { fn feature() {} }",
-            &[],
-        );
+        expect(feature_gates, "src/store/mod.rs", "#[cfg(test)] mod tests { fn feature() {} }", &[]);
     }
 
     #[test]
@@ -563,23 +440,13 @@ mod planted {
         expect(clocks, "src/services/ctx.rs", text, &[1, 2, 3]);
         expect(clocks, "src/cli/import.rs", text, &[1, 2]);
         expect(clocks, "src/main.rs", text, &[]);
-        expect(
-            clocks,
-            "src/services/ctx.rs",
-            "let now = caller.now; Instant::new(1)",
-            &[],
-        );
+        expect(clocks, "src/services/ctx.rs", "let now = caller.now; Instant::new(1)", &[]);
     }
 
     #[test]
     fn unsafe_code_and_missing_texts_are_found() {
         expect(unsafe_code, "src/agent/nvml.rs", "//! x\nunsafe { f() }", &[2]);
-        expect(
-            unsafe_code,
-            "src/agent/nvml.rs",
-            "#![forbid(unsafe_code)] // unsafe",
-            &[],
-        );
+        expect(unsafe_code, "src/agent/nvml.rs", "#![forbid(unsafe_code)] // unsafe", &[]);
         expect(module_text, "src/agent/nvml.rs", "use std::fs;", &[1]);
         expect(module_text, "src/agent/nvml.rs", "//! What it is.\n", &[]);
     }
@@ -593,12 +460,7 @@ mod planted {
                     #[cfg(not(test))]\nfn j() { a.unwrap() }\n\
                     fn k() { a.unwrap_or(1); a.expect(\"unwrap\") }";
         expect(unwraps, "src/domain/price.rs", text, &[1, 7, 11]);
-        expect(
-            unwraps,
-            "src/domain/price.rs",
-            "#![cfg(test)]\nfn f() { a.unwrap() }",
-            &[],
-        );
+        expect(unwraps, "src/domain/price.rs", "#![cfg(test)]\nfn f() { a.unwrap() }", &[]);
     }
 
     #[test]

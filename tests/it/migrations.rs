@@ -18,11 +18,7 @@ const NOT_OURS: &str = "_sqlx_migrations";
 fn both_databases_have_the_same_migrations() {
     let names = |files: &[PathBuf]| -> Vec<String> { files.iter().map(|file| name_of(file)).collect() };
     let postgres = names(&files("postgres"));
-    assert_eq!(
-        postgres,
-        names(&files("sqlite")),
-        "a migration has the same number and name in both folders"
-    );
+    assert_eq!(postgres, names(&files("sqlite")), "a migration has the same number and name in both folders");
 
     for (at, name) in postgres.iter().enumerate() {
         let number = format!("{:04}_", at + 1);
@@ -41,11 +37,7 @@ fn every_check_and_unique_has_a_name() {
     let mut unnamed = vec![];
     for file in ["postgres", "sqlite"].into_iter().flat_map(files) {
         let text = fs::read_to_string(&file).expect("a migration is text");
-        unnamed.extend(
-            unnamed_constraints(&text)
-                .iter()
-                .map(|line| format!("{}:{line}", file.display())),
-        );
+        unnamed.extend(unnamed_constraints(&text).iter().map(|line| format!("{}:{line}", file.display())));
     }
     // A violation is reported by the constraint's name, and we tell people which rule it was by that.
     assert!(
@@ -57,25 +49,13 @@ fn every_check_and_unique_has_a_name() {
 #[test]
 fn an_unnamed_constraint_is_found() {
     for (text, lines) in [
-        (
-            "CREATE TABLE t (\n a TEXT CHECK (a <> ''),\n b TEXT UNIQUE,\n UNIQUE (a, b)\n)",
-            vec![2, 3, 4],
-        ),
+        ("CREATE TABLE t (\n a TEXT CHECK (a <> ''),\n b TEXT UNIQUE,\n UNIQUE (a, b)\n)", vec![2, 3, 4]),
         ("ALTER TABLE t ADD CHECK (a > 0)", vec![1]),
         ("CREATE UNIQUE INDEX ON t (a)", vec![1]),
-        (
-            "CREATE TABLE t (a TEXT CONSTRAINT a_some check (a <> ''), CONSTRAINT b_once UNIQUE (b))",
-            vec![],
-        ),
-        (
-            "CREATE UNIQUE INDEX a_once ON t (a); CREATE UNIQUE INDEX IF NOT EXISTS b_once ON t (b)",
-            vec![],
-        ),
+        ("CREATE TABLE t (a TEXT CONSTRAINT a_some check (a <> ''), CONSTRAINT b_once UNIQUE (b))", vec![]),
+        ("CREATE UNIQUE INDEX a_once ON t (a); CREATE UNIQUE INDEX IF NOT EXISTS b_once ON t (b)", vec![]),
         ("CREATE POLICY p ON t USING (true) WITH CHECK (true)", vec![]),
-        (
-            "-- CHECK (a)\n/* UNIQUE */ SELECT 'CHECK (it''s)', \"unique\", $x$ UNIQUE $x$",
-            vec![],
-        ),
+        ("-- CHECK (a)\n/* UNIQUE */ SELECT 'CHECK (it''s)', \"unique\", $x$ UNIQUE $x$", vec![]),
     ] {
         assert_eq!(unnamed_constraints(text), lines, "{text}");
     }
@@ -93,10 +73,7 @@ async fn sqlite_tables_are_strict() {
     .fetch_all(&mut sqlite)
     .await
     .expect("SQLite lists its tables");
-    assert!(
-        loose.is_empty(),
-        "without STRICT, SQLite takes text into an integer column: {loose:?}"
-    );
+    assert!(loose.is_empty(), "without STRICT, SQLite takes text into an integer column: {loose:?}");
 }
 
 /// Quantities, prices and instants are integers, amounts are canonical text: see `src/domain/units.rs`.
@@ -143,10 +120,7 @@ mod postgres {
         let postgres = read(&mut connection).await;
         let sqlite = read_sqlite(&mut migrated_sqlite(folder.path()).await, &postgres.booleans).await;
 
-        assert!(
-            !postgres.facts.is_empty(),
-            "no table was found, so nothing was compared"
-        );
+        assert!(!postgres.facts.is_empty(), "no table was found, so nothing was compared");
         let only = |one: &Schema, other: &Schema| -> Vec<String> {
             one.facts.difference(&other.facts).cloned().collect()
         };
@@ -171,17 +145,9 @@ mod postgres {
         .fetch_all(&mut connect(&database).await)
         .await
         .expect("PostgreSQL lists what is partitioned");
-        for PartitionKey {
-            table,
-            column,
-            reason,
-        } in PARTITION_KEYS
-        {
+        for PartitionKey { table, column, reason } in PARTITION_KEYS {
             let listed = ((*table).to_owned(), (*column).to_owned());
-            assert!(
-                partitioned.contains(&listed),
-                "{table} is not partitioned by {column} ({reason})"
-            );
+            assert!(partitioned.contains(&listed), "{table} is not partitioned by {column} ({reason})");
         }
     }
 
@@ -208,9 +174,7 @@ mod postgres {
     }
 
     async fn connect(database: &TestDatabase) -> PgConnection {
-        PgConnection::connect(&database.superuser_url)
-            .await
-            .expect("the superuser may connect")
+        PgConnection::connect(&database.superuser_url).await.expect("the superuser may connect")
     }
 
     /// What PostgreSQL says of its tables, in the words of `Schema`. Partitions are their parents' affair.
@@ -264,9 +228,7 @@ mod postgres {
         .expect("PostgreSQL lists its indexes");
         for (table, is_primary, is_partial, mut columns) in keys {
             columns.retain(|column| {
-                !PARTITION_KEYS
-                    .iter()
-                    .any(|key| key.table == table && key.column == column)
+                !PARTITION_KEYS.iter().any(|key| key.table == table && key.column == column)
             });
             schema.key(&table, is_primary, is_partial, &columns);
         }
@@ -426,20 +388,12 @@ fn boolean_column(expression: &[Token]) -> Option<String> {
 
 async fn migrated_sqlite(folder: &Path) -> SqliteConnection {
     let file = folder.join("fatia.db");
-    fatia::store::migrate::migrate_sqlite(&file)
-        .await
-        .expect("the migrations run on an empty file");
-    SqliteConnectOptions::new()
-        .filename(&file)
-        .connect()
-        .await
-        .expect("the file is there")
+    fatia::store::migrate::migrate_sqlite(&file).await.expect("the migrations run on an empty file");
+    SqliteConnectOptions::new().filename(&file).connect().await.expect("the file is there")
 }
 
 fn files(database: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("migrations")
-        .join(database);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(database);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("an entry of the folder").path())
@@ -451,19 +405,14 @@ fn files(database: &str) -> Vec<PathBuf> {
 }
 
 fn name_of(file: &Path) -> String {
-    file.file_name()
-        .expect("it is a file")
-        .to_string_lossy()
-        .into_owned()
+    file.file_name().expect("it is a file").to_string_lossy().into_owned()
 }
 
 /// The lines of CHECKs and UNIQUEs that the database would have to find a name for.
 fn unnamed_constraints(text: &str) -> Vec<usize> {
     let tokens = tokens_of(text);
-    let is = |at: Option<usize>, word: &str| {
-        at.and_then(|at| tokens.get(at))
-            .is_some_and(|token| token.is(word))
-    };
+    let is =
+        |at: Option<usize>, word: &str| at.and_then(|at| tokens.get(at)).is_some_and(|token| token.is(word));
     let mut lines = vec![];
     for (at, token) in tokens.iter().enumerate() {
         let named = is(at.checked_sub(2), "CONSTRAINT");
@@ -544,9 +493,7 @@ fn tokens_of(sql: &str) -> Vec<Token> {
 
 /// Where the text after the first `end` past `from` begins.
 fn past(text: &str, from: usize, end: &str) -> usize {
-    text[from..]
-        .find(end)
-        .map_or(text.len(), |at| from + at + end.len())
+    text[from..].find(end).map_or(text.len(), |at| from + at + end.len())
 }
 
 /// Where the text after a literal begins; a doubled quote is one inside it.
