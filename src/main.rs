@@ -42,7 +42,7 @@ fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
 
 async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Ending> {
     if let Some(url) = &settings.database.migrate_url {
-        migrate::migrate_postgres(url).await.map_err(ServiceError::Store)?;
+        migrate::migrate_server(url).await.map_err(ServiceError::Store)?;
     }
     if matches!(arguments.command, Command::Migrate) {
         anyhow::ensure!(

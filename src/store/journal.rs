@@ -68,7 +68,7 @@ pub async fn lock_stream(
     tx: &WriteTx,
     id: Uuid,
 ) -> Result<Option<Stream>, StoreError> {
-    let lock = lock_clause(tx.backend());
+    let lock = lock_clause(tx.dialect());
     let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE stream_id = $1{lock}");
     tx.one(&sql, vec![id.to_string().into()]).await?.as_ref().map(stream_of).transpose()
 }

@@ -279,7 +279,7 @@ pub async fn take_leases(
     until: Instant,
     limit: i64,
 ) -> Result<Vec<Lease>, StoreError> {
-    let skip = if lock_clause(tx.backend()).is_empty() { "" } else { " FOR UPDATE SKIP LOCKED" };
+    let skip = if lock_clause(tx.dialect()).is_empty() { "" } else { " FOR UPDATE SKIP LOCKED" };
     let sql = format!(
         "SELECT bucket, epoch FROM bucket_lease WHERE until_us <= $1 AND (\
          EXISTS (SELECT 1 FROM dirty_node n WHERE n.bucket = bucket_lease.bucket) OR \
@@ -304,7 +304,7 @@ pub async fn take_leases(
 /// # Errors
 /// [`StoreError::LeaseLost`] when another has it: what was computed must not be written.
 pub async fn hold_lease(_scope: &PlatformScope, tx: &WriteTx, lease: Lease) -> Result<(), StoreError> {
-    let sql = format!("SELECT epoch FROM bucket_lease WHERE bucket = $1{}", lock_clause(tx.backend()));
+    let sql = format!("SELECT epoch FROM bucket_lease WHERE bucket = $1{}", lock_clause(tx.dialect()));
     let row = tx.one(&sql, vec![lease.bucket.into()]).await?;
     let epoch: Option<i64> = row.map(|row| row.get(0)).transpose()?;
     if epoch == Some(lease.epoch) { Ok(()) } else { Err(StoreError::LeaseLost { bucket: lease.bucket }) }

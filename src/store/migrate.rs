@@ -50,7 +50,7 @@ fn setup(error: impl std::fmt::Display) -> StoreError {
 ///
 /// # Errors
 /// [`StoreError::Setup`] when it cannot be reached or a file was changed after it was applied.
-pub async fn migrate_postgres(url: &str) -> Result<(), StoreError> {
+pub async fn migrate_server(url: &str) -> Result<(), StoreError> {
     let mut connection = PgConnection::connect(url).await.map_err(setup)?;
     migrator(&POSTGRES).run(&mut connection).await.map_err(setup)?;
     connection.close().await.map_err(setup)
@@ -60,7 +60,7 @@ pub async fn migrate_postgres(url: &str) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Setup`] when it cannot be written or a file was changed after it was applied.
-pub async fn migrate_sqlite(path: &Path) -> Result<(), StoreError> {
+pub async fn migrate_file(path: &Path) -> Result<(), StoreError> {
     let options = file_options(SqliteConnectOptions::new().filename(path)).create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.map_err(setup)?;
     migrator(&SQLITE).run(&mut connection).await.map_err(setup)?;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, QueryResult, Statement, TryGetable, Value};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, QueryResult, Statement, TryGetable, Value};
 use tokio::sync::oneshot;
 
-use super::backend::classify;
+use super::backend::{Dialect, classify};
 use super::error::{StoreError, UnitError};
 
 /// A transaction that only reads.
@@ -36,7 +36,7 @@ impl ReadTx {
         self.connection
     }
 
-    pub(in crate::store) fn backend(&self) -> DbBackend {
+    pub(in crate::store) fn dialect(&self) -> Dialect {
         self.connection.get_database_backend()
     }
 
@@ -45,7 +45,7 @@ impl ReadTx {
     }
 
     pub(in crate::store) async fn all(&self, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, StoreError> {
-        let statement = Statement::from_sql_and_values(self.backend(), sql, values);
+        let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
         let rows = self.connection.query_all_raw(statement).await.map_err(classify)?;
         Ok(rows.into_iter().map(Row).collect())
     }
@@ -55,7 +55,7 @@ impl ReadTx {
         sql: &str,
         values: Vec<Value>,
     ) -> Result<Option<Row>, StoreError> {
-        let statement = Statement::from_sql_and_values(self.backend(), sql, values);
+        let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
         Ok(self.connection.query_one_raw(statement).await.map_err(classify)?.map(Row))
     }
 }
@@ -71,7 +71,7 @@ impl WriteTx {
 
     /// Runs a statement; returns how many rows it touched.
     pub(in crate::store) async fn run(&self, sql: &str, values: Vec<Value>) -> Result<u64, StoreError> {
-        let statement = Statement::from_sql_and_values(self.backend(), sql, values);
+        let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
         Ok(self.connection.execute_raw(statement).await.map_err(classify)?.rows_affected())
     }
 

@@ -388,7 +388,7 @@ fn boolean_column(expression: &[Token]) -> Option<String> {
 
 async fn migrated_sqlite(folder: &Path) -> SqliteConnection {
     let file = folder.join("fatia.db");
-    fatia::store::migrate::migrate_sqlite(&file).await.expect("the migrations run on an empty file");
+    fatia::store::migrate::migrate_file(&file).await.expect("the migrations run on an empty file");
     SqliteConnectOptions::new().filename(&file).connect().await.expect("the file is there")
 }
 

@@ -19,6 +19,9 @@ use super::unit::{Job, WriteTx};
 /// Times that a unit of work is tried when others are in its way.
 const TRIES_MAX: u32 = 8;
 
+/// Which SQL a connection speaks: an opaque value outside this folder.
+pub(in crate::store) type Dialect = DbBackend;
+
 /// The open database.
 #[derive(Debug)]
 pub(in crate::store) enum Backend {
@@ -35,7 +38,7 @@ impl Backend {
     /// Locks, migrates and opens a file.
     pub(in crate::store) async fn open(path: &Path, holder: &str) -> Result<Self, StoreError> {
         let lock = sqlite::FileLock::take(path, holder)?;
-        super::migrate::migrate_sqlite(path).await?;
+        super::migrate::migrate_file(path).await?;
         sqlite::Sqlite::open(path, lock).await.map(Self::Sqlite)
     }
 
@@ -159,8 +162,8 @@ fn is_io(error: &sqlx::Error) -> bool {
 }
 
 /// Locks a row for the rest of the transaction: the clause that a SELECT takes for it.
-pub(in crate::store) fn lock_clause(backend: DbBackend) -> &'static str {
-    match backend {
+pub(in crate::store) fn lock_clause(dialect: Dialect) -> &'static str {
+    match dialect {
         DbBackend::Postgres => " FOR UPDATE",
         // The one writer already has the whole file.
         _ => "",

@@ -214,7 +214,7 @@ impl Cluster {
         self.execute(TEMPLATE, &[ROLES]).await?;
         self.execute("postgres", &[format!("ALTER DATABASE {TEMPLATE} OWNER TO fatia_migrate")]).await?;
 
-        fatia::store::migrate::migrate_postgres(&self.url("fatia_migrate", TEMPLATE))
+        fatia::store::migrate::migrate_server(&self.url("fatia_migrate", TEMPLATE))
             .await
             .map_err(|error| format!("the migrations fail: {}", chain(&error)))?;
 
