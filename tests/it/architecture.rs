@@ -389,7 +389,7 @@ mod planted {
         expect(database_crates, "src/store/usage.rs", "use sea_orm::DbErr; use sqlx::Row;", &[]);
         expect(database_crates, "src/storefront.rs", "use sqlx::Row;", &[1]);
 
-        let text = "match backend { DbBackend::Sqlite => 1 }\nfn migrate_server() {}\nlet p: PgPool;";
+        let text = "match backend { DbBackend::Sqlite => 1 }\nfn migrate_postgres() {}\nlet p: PgPool;";
         expect(backend_words, "src/store/usage.rs", text, &[1, 1, 2, 3]);
         expect(backend_words, "src/main.rs", text, &[1, 1, 2, 3]);
         expect(backend_words, "src/main.rs", "// sqlite\nlet u = \"postgres://localhost\"; Pgp::new();", &[]);
