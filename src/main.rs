@@ -71,7 +71,7 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
         }
         Command::Worker(WorkerArguments { once: false, .. }) => {
             tracing::info!(worker = %worker.holder, "working on {}", platform.store.describe());
-            fatia::worker::run(&platform, &worker, stopped()).await;
+            fatia::worker::run(&platform, &worker, stopped()).await?;
         }
         command => return Ok(fatia::cli::run(&platform, &worker, command).await?),
     }

@@ -89,8 +89,13 @@ impl Span {
 }
 
 impl fmt::Display for Span {
+    /// `start/end`; an open end is `..`, as in ISO 8601-2.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.start, self.end)
+        if self.end == Instant::MAX {
+            write!(f, "{}/..", self.start)
+        } else {
+            write!(f, "{}/{}", self.start, self.end)
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ctx::Platform;
+use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
 use crate::domain::ids::{Name, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
@@ -113,6 +113,7 @@ struct Arrival {
 
 impl Arrival {
     async fn take(&self, scope: &PlatformScope, tx: &WriteTx) -> Result<Acknowledgement, ServiceError> {
+        check_zone(scope, tx, self.zone).await?;
         let Some(home) = fleet::find_scope(scope, tx, &self.claims.scope).await? else {
             let ScopeName { kind, name } = &self.claims.scope;
             return Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() });

@@ -146,6 +146,21 @@ impl Platform {
     }
 }
 
+/// Refuses to go on with a zone that is no longer the installation's: days would be cut in two ways.
+///
+/// # Errors
+/// [`ServiceError::ZoneChanged`].
+pub(super) async fn check_zone(
+    scope: &PlatformScope,
+    tx: &ReadTx,
+    then: BillingZone,
+) -> Result<(), ServiceError> {
+    match installation::find(scope, tx).await? {
+        Some(stored) if stored.zone != then => Err(ServiceError::ZoneChanged { then, now: stored.zone }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Makes the installation, or brings it in line with the settings while it still may change.
 async fn settle(
     store: &Store,

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::accept::read_stored;
-use super::ctx::Platform;
+use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
 use crate::domain::allocation::{DeviceFacts, divide};
 use crate::domain::cost::{DaySums, NodeHour};
@@ -175,12 +175,14 @@ impl Held {
 async fn take_leases(platform: &Platform, worker: &Worker) -> Result<Vec<Lease>, ServiceError> {
     let (holder, now) = (worker.holder.clone(), platform.now());
     let until = now.plus_micros(i64::from(worker.lease_seconds).saturating_mul(MICROS_PER_SECOND));
+    let zone = platform.zone();
     platform
         .write(move |scope, tx| {
             let holder = holder.clone();
-            unit(
-                async move { Ok(marks::take_leases(scope, tx, &holder, now, until, BUCKETS_AT_ONCE).await?) },
-            )
+            unit(async move {
+                check_zone(scope, tx, zone).await?;
+                Ok(marks::take_leases(scope, tx, &holder, now, until, BUCKETS_AT_ONCE).await?)
+            })
         })
         .await
 }

@@ -31,6 +31,14 @@ pub enum ServiceError {
         /// The currency of the settings.
         currency: Currency,
     },
+    /// Another process changed the zone while it could still be changed; this one still cuts days by the old.
+    #[error("this installation now bills by {now}; this process began when it was {then}: start it again")]
+    ZoneChanged {
+        /// What this process knows.
+        then: BillingZone,
+        /// What is stored.
+        now: BillingZone,
+    },
     /// A file as a whole cannot be taken.
     #[error("{file}: {reason}")]
     File {

@@ -142,6 +142,14 @@ type Homes = BTreeMap<Name, Vec<(Name, Span)>>;
 const REQUIRED: [&str; 6] = ["workload", "node", "gpu_uuid", "mode", "start", "end"];
 const OPTIONAL: [&str; 4] = ["tenant", "project", "profile", "share_ppm"];
 
+/// The instants that decide what an open end means.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    now: Instant,
+    /// Where a holding ends that is still running.
+    still_running: Instant,
+}
+
 /// A holding as a line states it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Holding {
@@ -163,17 +171,12 @@ struct Holdings {
 type HoldingKey = (Name, Name, Instant);
 
 impl Holdings {
-    fn read(
-        input: impl Read,
-        file: &str,
-        homes: &Homes,
-        still_running: Instant,
-    ) -> Result<Self, ServiceError> {
+    fn read(input: impl Read, file: &str, homes: &Homes, times: Times) -> Result<Self, ServiceError> {
         let mut holdings = Self::default();
         let mut seen: HashMap<HoldingKey, u64> = HashMap::new();
         Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
             holdings.lines += 1;
-            let read = row.and_then(|row| read_holding(&row, homes, still_running));
+            let read = row.and_then(|row| read_holding(&row, homes, times));
             if let Err(reason) =
                 read.and_then(|(node, holding)| holdings.add(number, node, holding, &mut seen))
             {
@@ -211,19 +214,18 @@ impl Holdings {
     }
 }
 
-fn read_holding(
-    row: &TableRow<'_>,
-    homes: &Homes,
-    still_running: Instant,
-) -> Result<(Name, Holding), String> {
+fn read_holding(row: &TableRow<'_>, homes: &Homes, times: Times) -> Result<(Name, Holding), String> {
     let workload = row.name("workload")?;
     let node = row.name("node")?;
     let device = row.name("gpu_uuid")?;
     let mode = SharingMode::parse(row.text("mode")).map_err(|error| format!("mode {error}"))?;
     let size = read_size(row, mode)?;
     let start = row.instant("start")?;
-    let end = row.find_instant("end")?.unwrap_or(still_running.max(start));
+    let end = row.find_instant("end")?.unwrap_or(times.still_running.max(start));
     let span = Span::new(start, end).map_err(|error| format!("end {error}"))?;
+    if end > times.now {
+        return Err(format!("end {end} lies in the future; leave it empty for what still runs"));
+    }
     let home = homes.get(&device).ok_or_else(|| format!("gpu_uuid {device} is not in the inventory"))?;
     if !home.iter().any(|(name, _)| *name == node) {
         return Err(format!("gpu_uuid {device} never was in service on node {node}"));
@@ -331,8 +333,8 @@ pub async fn import_intervals(
     let mut outcome = ImportOutcome { bad: inventory.bad, ..ImportOutcome::default() };
     outcome.inventory = inventory::apply(platform, inventory_name, inventory.lines).await?;
     let (nodes, homes) = homes(platform).await?;
-    let still_running = request.covers.map_or(now, Span::end);
-    let holdings = Holdings::read(intervals, intervals_name, &homes, still_running)?;
+    let times = Times { now, still_running: request.covers.map_or(now, Span::end).min(now) };
+    let holdings = Holdings::read(intervals, intervals_name, &homes, times)?;
     (outcome.lines, outcome.repeated) = (holdings.lines, holdings.repeated);
     outcome.bad.extend(holdings.bad);
     let mut plans = Vec::new();
@@ -389,7 +391,8 @@ async fn homes(platform: &Platform) -> Result<(BTreeMap<Name, ScopeId>, Homes), 
 
 /// The spans for which the import vouches on a node: explicit, so that a repeat says the same.
 fn coverage_of(node: &Name, homes: &Homes, covers: Option<Span>, now: Instant) -> Vec<Coverage> {
-    let within = covers.unwrap_or(Span::clamped(Instant::MIN, now));
+    // Nobody can vouch for what has not happened yet.
+    let within = covers.unwrap_or(Span::ALWAYS).clip(Span::clamped(Instant::MIN, now));
     let mut coverage = Vec::new();
     for (device, services) in homes {
         let spans = services.iter().filter(|(home, _)| home == node).map(|(_, span)| span.clip(within));
@@ -430,6 +433,8 @@ impl Plan {
 
 /// SHA-256 of a scope's sorted, uncut rows and its coverage. Fields are ended by a zero byte, which no name holds.
 fn digest(holdings: &[Holding], coverage: &[Coverage]) -> [u8; 32] {
+    // Numbers and words only, never a form made for people: stream ids depend on these bytes for ever.
+    let edges = |span: Span| format!("{}/{}", span.start().micros(), span.end().micros());
     let mut hash = Sha256::new();
     let mut put = |text: &str| {
         hash.update(text.as_bytes());
@@ -437,10 +442,14 @@ fn digest(holdings: &[Holding], coverage: &[Coverage]) -> [u8; 32] {
     };
     for holding in holdings {
         put("row");
-        put(&holding.span.to_string());
+        put(&edges(holding.span));
         put(holding.slice.device.as_str());
         put(holding.slice.mode.word());
-        put(&holding.slice.path());
+        match &holding.slice.size {
+            SliceSize::Whole => put("whole"),
+            SliceSize::Declared(ppm) => put(&ppm.to_string()),
+            SliceSize::Profile(profile) => put(&format!("profile {profile}")),
+        }
         holding.evidence.iter().for_each(|(field, value)| {
             put(field.word());
             put(value.as_str());
@@ -449,7 +458,7 @@ fn digest(holdings: &[Holding], coverage: &[Coverage]) -> [u8; 32] {
     for each in coverage {
         put("coverage");
         put(each.device.as_str());
-        put(&each.span.to_string());
+        put(&edges(each.span));
         put(each.of.word());
     }
     hash.finalize().into()

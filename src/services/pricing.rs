@@ -123,9 +123,10 @@ fn read(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
 
 /// SHA-256 of what a version says, its revision apart: the same prices in another layout are the same.
 fn content_hash(version: &PriceVersion) -> [u8; 32] {
-    let mut text = format!("{}\0{}\0{}\0", version.name, version.effective, version.currency);
+    let (from, to) = (version.effective.start().micros(), version.effective.end().micros());
+    let mut text = format!("{}\0{from}\0{to}\0{}\0", version.name, version.currency);
     for ((book, key), price) in &version.prices {
-        text.push_str(&format!("{}\0{key}\0{price}\0", book.word()));
+        text.push_str(&format!("{}\0{key}\0{}\0", book.word(), price.scaled()));
     }
     body::hash(text.as_bytes())
 }

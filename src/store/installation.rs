@@ -74,16 +74,24 @@ pub async fn create(
     tx.run(sql, values).await.map(|_| ())
 }
 
-/// Sets zone and currency while they may still change.
+/// Sets zone and currency while they may still change. Where the zone changes, what was derived by the old one
+/// (in-service time that nobody has reported on) is taken away and will be asked for again.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn set_billing(
-    _scope: &PlatformScope,
+    scope: &PlatformScope,
     tx: &WriteTx,
     zone: BillingZone,
     currency: Currency,
 ) -> Result<(), StoreError> {
+    let Some(there) = find(scope, tx).await?.filter(|there| there.fixed.is_none()) else { return Ok(()) };
+    if there.zone != zone {
+        for derived in ["node_hour", "node_day", "tenant_day", "dirty_node", "dirty_tenant_day"] {
+            tx.run(&format!("DELETE FROM {derived}"), vec![]).await?;
+        }
+        tx.run("UPDATE device_service SET edge_us = from_us, counted_to_us = from_us", vec![]).await?;
+    }
     let sql = "UPDATE installation SET zone = $1, currency = $2, zone_database = $3 WHERE fixed_us IS NULL";
     let values = vec![
         zone.name().into(),

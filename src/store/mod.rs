@@ -63,7 +63,7 @@ impl Store {
     /// written.
     pub async fn open(directory: &Path, holder: &str) -> Result<Self, StoreError> {
         let setup = |error: std::io::Error| StoreError::Setup(format!("{}: {error}", directory.display()));
-        std::fs::create_dir_all(directory).map_err(setup)?;
+        make_private(directory).map_err(setup)?;
         Ok(Self { backend: Arc::new(Backend::open(&directory.join("fatia.db"), holder).await?) })
     }
 
@@ -118,6 +118,15 @@ impl Store {
         Arc::clone(&self.backend).submit(scope.into(), Box::new(job)).await?;
         answer.await.unwrap_or_else(|_| Err(E::from(StoreError::Abandoned)))
     }
+}
+
+/// Makes a directory that only its owner can enter: the database holds the key that signs imports.
+fn make_private(directory: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
 }
 
 /// A boxed future, in one word: what the closures of [`Store::read`] and [`Store::write`] return.

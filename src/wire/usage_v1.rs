@@ -8,8 +8,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::ack::Refusal;
@@ -71,7 +74,45 @@ struct SliceMessage<'a> {
     profile: Option<Cow<'a, str>>,
 }
 
-type EvidenceMessage<'a> = BTreeMap<&'a str, Cow<'a, str>>;
+/// Fields by their words, in the words' order; a field that stands twice is refused.
+#[derive(Debug, Default)]
+struct EvidenceMessage<'a>(BTreeMap<Cow<'a, str>, Cow<'a, str>>);
+
+impl Serialize for EvidenceMessage<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map(&self.0)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for EvidenceMessage<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Fields<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Fields<'a> {
+            type Value = EvidenceMessage<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of evidence fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                let mut seen = BTreeMap::new();
+                while let Some((word, value)) = fields.next_entry::<Text<'a>, Text<'a>>()? {
+                    if seen.contains_key(&word.0) {
+                        return Err(A::Error::custom(format!("field `{}` stands twice", word.0)));
+                    }
+                    seen.insert(word.0, value.0);
+                }
+                Ok(EvidenceMessage(seen))
+            }
+        }
+        input.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// A text that is borrowed from the message where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 type RowMessage = (usize, usize, i64, i64, i64, i64);
 type CoverageMessage<'a> = (usize, i64, i64, Cow<'a, str>);
 
@@ -160,7 +201,10 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
             .evidence
             .iter()
             .map(|seen| {
-                seen.iter().map(|(field, value)| (field.word(), Cow::Borrowed(value.as_str()))).collect()
+                let fields = seen.iter();
+                EvidenceMessage(
+                    fields.map(|(field, value)| (field.word().into(), value.as_str().into())).collect(),
+                )
             })
             .collect::<Vec<EvidenceMessage<'_>>>(),
         rows: batch
@@ -357,9 +401,10 @@ fn read_slice(slice: SliceMessage<'_>, devices: &[Option<Name>]) -> Result<Slice
 }
 
 fn read_evidence(seen: EvidenceMessage<'_>, rank: SourceRank) -> Result<Evidence, String> {
-    seen.into_iter()
+    seen.0
+        .into_iter()
         .map(|(word, value)| {
-            let field = EvidenceField::parse(word).map_err(|error| error.to_string())?;
+            let field = EvidenceField::parse(&word).map_err(|error| error.to_string())?;
             if field.is_declaration() && rank != SourceRank::Import {
                 return Err(format!("names a {word}, which only an import may"));
             }
@@ -472,6 +517,11 @@ mod tests {
         check(&[("\"share_ppm\":460000", "\"shares\":1")], 1, "/slices/1 unknown field");
         check(&[("\"time_slicing\"", "\"slices\"")], 1, "/slices/1 mode `slices` is none of");
         check(&[("\"workload\":\"w1\"", "\"colour\":\"red\"")], 0, "/evidence/0 `colour` is none of");
+        check(
+            &[("\"workload\":", "\"workload\":\"w0\",\"workload\":")],
+            0,
+            "/evidence/0 field `workload` stands twice",
+        );
         check(&[("[1,0,1000,\"holding\"]", "[1,0,9000,\"holding\"]")], 2, "/coverage/1 lies outside");
         check(&[("\"rank\":\"import\"", "\"rank\":\"host_agent\"")], 0, "/evidence/0 names a");
     }

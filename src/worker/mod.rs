@@ -33,19 +33,27 @@ pub async fn run_once(platform: &Platform, worker: &Worker) -> Result<(), Servic
 }
 
 /// Works until `stop` completes; what is begun is finished. An error is logged and the work goes on.
-pub async fn run(platform: &Platform, worker: &Worker, stop: impl Future<Output = ()>) {
+///
+/// # Errors
+/// [`ServiceError::ZoneChanged`], which only a new start cures.
+pub async fn run(
+    platform: &Platform,
+    worker: &Worker,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
     tokio::pin!(stop);
     let mut ticked = Instant::MIN;
     loop {
         let pause = match step(platform, worker, &mut ticked).await {
             Ok(()) => LOOK,
+            Err(error @ ServiceError::ZoneChanged { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(worker = %worker.holder, "deriving failed and will be tried again: {}", chain(&error));
                 REST
             }
         };
         tokio::select! {
-            () = &mut stop => return,
+            () = &mut stop => return Ok(()),
             () = tokio::time::sleep(pause) => {}
         }
     }

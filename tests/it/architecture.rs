@@ -33,6 +33,8 @@ const FLOORS: &[Floor] = &[
 const EXACT: &[&str] = &["src/domain", "src/wire", "src/store", "src/services"];
 
 const BACKENDS: &[&str] = &["src/store/backend", "src/store/migrate", "src/config/database"];
+/// Where scopes are made: everybody else is handed one.
+const SCOPE_MAKERS: &[&str] = &["src/store/scope", "src/services/ctx"];
 
 // The rules.
 
@@ -98,6 +100,14 @@ fn no_float_comes_near_a_bill() {
 #[test]
 fn only_main_owns_a_clock() {
     check(clocks, "Take the instant as an argument. `src/cli` may read `Instant::now` to show progress.");
+}
+
+#[test]
+fn scopes_are_made_at_their_doors_only() {
+    check(
+        scope_makers,
+        "A scope is handed down from `Platform`, or comes from a verified credential; take it as the first argument.",
+    );
 }
 
 #[test]
@@ -262,6 +272,13 @@ fn clocks(source: &Source) -> Vec<Finding> {
     findings
 }
 
+fn scope_makers(source: &Source) -> Vec<Finding> {
+    if source.is_in(SCOPE_MAKERS) {
+        return vec![];
+    }
+    source.words(|word| matches!(word, "of_process" | "of_verified"))
+}
+
 fn unsafe_code(source: &Source) -> Vec<Finding> {
     source.words(|word| word == "unsafe")
 }
@@ -381,6 +398,13 @@ mod planted {
         for path in ["src/lib.rs", "src/main.rs", "src/domain/mod.rs", "src/store.rs"] {
             expect(not_on_the_map, path, "", &[]);
         }
+    }
+
+    #[test]
+    fn a_scope_made_elsewhere_is_found() {
+        let text = "let scope = PlatformScope::of_process();\nTenantScope::of_verified(tenant);";
+        expect(scope_makers, "src/services/reports.rs", text, &[1, 2]);
+        expect(scope_makers, "src/services/ctx.rs", text, &[]);
     }
 
     #[test]

@@ -1,4 +1,9 @@
 //! The one integration binary: what the parts promise, by folder.
+#![allow(
+    unreachable_pub,
+    clippy::print_stdout,
+    reason = "one binary that nobody imports; it says what it skips"
+)]
 
 #[cfg(test)]
 mod architecture;

@@ -87,7 +87,7 @@ fn options(url: &str, connections: u32) -> ConnectOptions {
             options.application_name("fatia").options([
                 ("statement_timeout", "120s"),
                 ("lock_timeout", "30s"),
-                ("idle_in_transaction_session_timeout", "60s"),
+                ("idle_in_transaction_session_timeout", "15s"),
                 ("client_min_messages", "error"),
                 ("timezone", "UTC"),
             ])
