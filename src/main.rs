@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Context;
 use clap::Parser;
 use fatia::cli::{Arguments, Command, Ending, WorkerArguments};
 use fatia::config::Settings;
@@ -41,14 +42,11 @@ fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
 }
 
 async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Ending> {
-    if let Some(url) = &settings.database.migrate_url {
-        migrate::migrate_server(url).await.map_err(ServiceError::Store)?;
-    }
     if matches!(arguments.command, Command::Migrate) {
-        anyhow::ensure!(
-            settings.database.migrate_url.is_some(),
-            "DATABASE_MIGRATE_URL is not set; an embedded database migrates itself"
-        );
+        let url = settings.database.migrate_url.as_deref();
+        let url = url.context("DATABASE_MIGRATE_URL is not set; an embedded database migrates itself")?;
+        migrate::migrate_server(url).await.map_err(ServiceError::Store)?;
+        tracing::info!("the schema is up to date");
         return Ok(Ending::Done);
     }
     let clock = SystemClock;

@@ -158,12 +158,10 @@ BEGIN
     IF parent NOT IN ('usage_batch', 'node_hour') OR low >= high THEN
         RAISE EXCEPTION 'no partition of % from % to %', parent, low, high;
     END IF;
-    IF to_regclass('public.' || child) IS NOT NULL THEN
-        RETURN;
-    END IF;
-    -- Two callers may want the same one: the second waits, then finds it.
+    -- Two callers may want the same one: the second waits, then finds it. It looks into pg_class with a fresh
+    -- snapshot: a look-up by name would answer from the cache in which the table was missing.
     PERFORM pg_advisory_xact_lock(hashtextextended('fatia_ensure_partition', 0));
-    IF to_regclass('public.' || child) IS NOT NULL THEN
+    IF EXISTS (SELECT FROM pg_class WHERE relname = child AND relnamespace = 'public'::regnamespace) THEN
         RETURN;
     END IF;
     EXECUTE format('CREATE TABLE public.%I PARTITION OF public.%I FOR VALUES FROM (%s) TO (%s)', child, parent, low, high);

@@ -69,5 +69,8 @@ fn name(path: &Path) -> String {
 }
 
 fn open(path: &Path) -> Result<File, ServiceError> {
-    File::open(path).map_err(|error| ServiceError::File { file: name(path), reason: error.to_string() })
+    File::open(path).map_err(|error| ServiceError::File {
+        file: name(path),
+        reason: format!("cannot be opened: {error}"),
+    })
 }

@@ -63,10 +63,16 @@ pub async fn run(platform: &Platform, worker: &Worker, command: &Command) -> Res
     }
 }
 
-/// Writes to standard output. A closed pipe (`| head`) is no error.
-fn show(text: &str) {
+/// Writes to standard output. A closed pipe (`| head`) is no error; a full disk is.
+fn show(text: &str) -> Result<(), ServiceError> {
     use std::io::Write;
-    let _closed_by_its_reader = std::io::stdout().write_all(text.as_bytes());
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(ServiceError::File { file: "standard output".to_owned(), reason: error.to_string() })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Writes a line to standard error: progress and refusals, so that output stays clean.

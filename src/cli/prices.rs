@@ -14,8 +14,10 @@ pub(super) async fn run(
     arguments: &LoadArguments,
 ) -> Result<Ending, ServiceError> {
     let file = arguments.file.display().to_string();
-    let text = std::fs::read_to_string(&arguments.file)
-        .map_err(|error| ServiceError::File { file: file.clone(), reason: error.to_string() })?;
+    let text = std::fs::read_to_string(&arguments.file).map_err(|error| ServiceError::File {
+        file: file.clone(),
+        reason: format!("cannot be read: {error}"),
+    })?;
     let outcome = pricing::load(platform, &file, &text).await?;
     let done = if outcome.is_new { "published" } else { "was published before; nothing changed" };
     let (name, revision, prices) = (&outcome.name, outcome.revision, outcome.prices);

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::args::{CostsArguments, Format};
-use super::{Ending, show};
+use super::{Ending, show, tell};
 use crate::domain::allocation::PartState;
 use crate::domain::money::Amount;
 use crate::domain::report::{CostReport, Dimension, Figures};
@@ -13,13 +13,17 @@ use crate::services::error::ServiceError;
 use crate::services::reports;
 
 pub(super) async fn run(platform: &Platform, arguments: &CostsArguments) -> Result<Ending, ServiceError> {
-    let report = reports::costs(platform, arguments.period, distinct(&arguments.group_by)).await?;
+    let reports::Costs { report, pending } =
+        reports::costs(platform, arguments.period, distinct(&arguments.group_by)).await?;
     let text = match arguments.format {
         Format::Text => as_text(&report),
         Format::Json => as_json(&report).map_err(ServiceError::Encode)?,
         Format::Csv => as_csv(&report),
     };
-    show(&text);
+    if pending > 0 {
+        tell(&format!("{pending} marks still wait for a worker: figures may change when they are derived"));
+    }
+    show(&text)?;
     Ok(Ending::Done)
 }
 
@@ -166,7 +170,7 @@ fn as_text(report: &CostReport) -> String {
     row.extend(figures(&report.total));
     groups.add_row(row);
     align(&mut groups, keys.len() + 1);
-    text.push_str(&groups.to_string());
+    text.push_str(&groups.trim_fmt());
     let mut totals = table(report, vec!["total".to_owned()]);
     for (state, each) in &report.totals {
         let is_named =
@@ -179,7 +183,7 @@ fn as_text(report: &CostReport) -> String {
     }
     align(&mut totals, 1);
     let sides = &report.reconciliation;
-    text.push_str(&format!("\n\n{totals}\n\n"));
+    text.push_str(&format!("\n\n{}\n\n", totals.trim_fmt()));
     text.push_str(&format!(
         "unpriced        {} GPU-hours without a price\n",
         report.total.unpriced_gpu_hours

@@ -32,11 +32,30 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The message names the key and where it was set.
-    #[error("settings: {0}")]
+    #[error("settings: {}", without_secrets(.0))]
     Figment(#[from] Box<figment::Error>),
     /// A file that was named is not there.
     #[error("settings: {} is not there", .0.display())]
     NoFile(PathBuf),
+}
+
+/// The message of a fault without the value that was found: it may be a URL with a password, whatever the key.
+/// Values that this program refuses itself (`Message`) show what may be shown.
+fn without_secrets(error: &figment::Error) -> String {
+    use figment::error::Kind;
+    let key = error.path.join(".");
+    let place = error.metadata.as_ref().map(|metadata| format!(" in {}", metadata.name)).unwrap_or_default();
+    match &error.kind {
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            format!("{key}{place} is not {expected}")
+        }
+        Kind::UnknownField(field, known) => {
+            format!("{key}{place}: `{field}` is none of: {}", known.join(", "))
+        }
+        // A parser shows the line that it stopped at.
+        Kind::Message(text) if text.contains("://") => format!("{key}{place} cannot be read near a URL"),
+        _ => error.to_string(),
+    }
 }
 
 impl Settings {

@@ -13,13 +13,15 @@ use crate::domain::ids::{Name, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::units::Instant;
-use crate::domain::usage::{Batch, Evidence, EvidenceField, SourceRank, holding_edges};
+use crate::domain::usage::{Batch, Evidence, EvidenceField, Source, SourceRank, holding_edges};
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::StoredScope;
 use crate::store::journal::{NewBatch, StoredBatch, Stream};
 use crate::store::marks::MarkKind;
 use crate::store::tenants::Origin;
-use crate::store::{PlatformScope, WriteTx, findings, fleet, installation, journal, marks, tenants, unit};
+use crate::store::{
+    PlatformScope, StoreError, WriteTx, findings, fleet, installation, journal, marks, tenants, unit,
+};
 use crate::wire::ack::{Acknowledgement, Outcome, Refusal};
 use crate::wire::body::{self, BodyError};
 use crate::wire::signature::{BatchClaims, BatchVerifier};
@@ -34,7 +36,16 @@ pub struct SignedBatch {
     pub body: Vec<u8>,
 }
 
-/// Takes a batch whose sender's key is known.
+/// Who a sender is, from what it proved and never from what it says: its key, and the source that it speaks as.
+#[derive(Debug, Clone)]
+pub struct Credential {
+    /// Its public key.
+    pub key: BatchVerifier,
+    /// Its rank and natural id.
+    pub source: Source,
+}
+
+/// Takes a batch of a sender that is known.
 ///
 /// A stream's first batch opens it, unless it is open already. Cancelling the caller cancels nothing.
 ///
@@ -43,16 +54,17 @@ pub struct SignedBatch {
 /// an unknown scope, a stream of another's, and other bytes under a number that was taken.
 pub async fn accept(
     platform: &Platform,
-    key: &BatchVerifier,
+    credential: &Credential,
     batch: SignedBatch,
 ) -> Result<Acknowledgement, ServiceError> {
     if batch.body.len() > body::PACKED_BYTES_MAX {
         return Err(BodyError::TooLarge { bytes: batch.body.len() }.into());
     }
-    let claims = key.verify(&batch.signature, &batch.body)?;
+    let claims = credential.key.verify(&batch.signature, &batch.body)?;
     let contents = read_contents(&claims, &batch.body);
     let received = platform.now();
-    let arrival = Arc::new(Arrival { claims, batch, contents, received, zone: platform.zone() });
+    let source = credential.source.clone();
+    let arrival = Arc::new(Arrival { source, claims, batch, contents, received, zone: platform.zone() });
     platform
         .write(move |scope, tx| {
             let arrival = Arc::clone(&arrival);
@@ -104,6 +116,7 @@ fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&crate::domain::usage::Row) -
 
 /// A batch that was believed, on its way into the journal.
 struct Arrival {
+    source: Source,
     claims: BatchClaims,
     batch: SignedBatch,
     contents: Result<Decoded, String>,
@@ -159,25 +172,19 @@ impl Arrival {
     ) -> Result<Stream, ServiceError> {
         let id = self.claims.stream;
         let mut stream = journal::lock_stream(scope, tx, id).await?;
-        if stream.is_none()
-            && let Ok(decoded) = &self.contents
-        {
-            let new = Stream {
-                id,
-                scope: home.id,
-                source: decoded.source.clone(),
-                import_number: 0,
-                mark: 0,
-                rows_hash: None,
-            };
+        if stream.is_none() {
+            let source = self.source.clone();
+            let new = Stream { id, scope: home.id, source, import_number: 0, mark: 0, rows_hash: None };
             journal::open_stream(scope, tx, &new, self.received).await?;
             stream = journal::lock_stream(scope, tx, id).await?;
         }
         let foreign = |what| ServiceError::ForeignStream { stream: id.to_string(), what };
         match stream {
-            Some(stream) if stream.scope == home.id => Ok(stream),
-            Some(_) => Err(foreign("node or pool")),
-            None => Err(foreign("sender")),
+            Some(stream) if stream.scope != home.id => Err(foreign("node or pool")),
+            Some(stream) if stream.source != self.source => Err(foreign("sender")),
+            Some(stream) => Ok(stream),
+            // It was opened just above; only a concurrent deletion could take it away, and nothing deletes streams.
+            None => Err(StoreError::corrupt("a stream", "it is not there after it was opened").into()),
         }
     }
 

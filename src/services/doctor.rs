@@ -6,7 +6,7 @@ use super::ctx::Platform;
 use super::derive::{self, DayInputs};
 use super::error::ServiceError;
 use crate::domain::period::{BillingZone, Day};
-use crate::store::{findings, fleet, journal, levels, unit};
+use crate::store::{findings, fleet, journal, levels, node_hour, unit};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
     say(
         "tenant_day",
         verdict,
-        format!("{} days of tenants differ from their nodes", differing.len()) + &shown(&differing),
+        format!("{} sums of tenants differ from those of their nodes", differing.len()) + &shown(&differing),
     );
     for (kind, subject, times, detail) in found {
         say("finding", Verdict::Notice, format!("{kind} {subject} ({times} times): {detail}"));
@@ -136,6 +136,11 @@ async fn recount(platform: &Platform) -> Result<Recount, ServiceError> {
             let counted = crate::domain::period::Span::clamped(service.span.start(), service.edge);
             days.extend(zone.days_meeting(counted));
         }
+        let id = home.id;
+        let starts = platform
+            .read(move |scope, tx| unit(async move { Ok(node_hour::starts(scope, tx, id).await?) }))
+            .await?;
+        days.extend(starts.into_iter().map(|start| zone.day_of(start)));
         for day in days {
             let home = home.clone();
             let inputs = platform

@@ -48,8 +48,14 @@ pub enum ServiceError {
         reason: String,
     },
     /// A price version breaks a rule.
-    #[error("the price book is refused: {0}")]
-    Price(#[from] PriceError),
+    #[error("{file}: {source}")]
+    Price {
+        /// The file.
+        file: String,
+        /// Which rule.
+        #[source]
+        source: PriceError,
+    },
     /// A batch is too large.
     #[error(transparent)]
     Body(#[from] BodyError),

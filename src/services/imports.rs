@@ -4,15 +4,17 @@
 //! The stream of a scope is made from what it says, so the same rows in any order are the same stream, a
 //! repeat changes nothing, and a broken import resumes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::Read;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::accept::{SignedBatch, accept};
+use super::accept::{Credential, SignedBatch, accept};
 use super::ctx::Platform;
 use super::error::ServiceError;
 use super::inventory::{self, Inventory, InventoryOutcome};
@@ -66,8 +68,24 @@ impl Table {
         mut each: impl FnMut(u64, Result<TableRow<'_>, String>),
     ) -> Result<(), ServiceError> {
         let refused = |reason: String| ServiceError::File { file: file.to_owned(), reason };
-        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
-        let header = reader.headers().map_err(|error| refused(error.to_string()))?.clone();
+        let lines = Rc::new(RefCell::new(LineEnds::default()));
+        let counted = CountedLines { input, offset: 0, after_return: false, ends: Rc::clone(&lines) };
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(counted);
+        let header = match reader.headers() {
+            Ok(header) => header.clone(),
+            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+                return Err(refused("line 1 is not UTF-8 text".to_owned()));
+            }
+            Err(error) => return Err(refused(error.to_string())),
+        };
+        if header.is_empty() {
+            return Err(refused("is empty".to_owned()));
+        }
+        if let [only] = header.iter().collect::<Vec<_>>().as_slice()
+            && only.contains([';', '\t'])
+        {
+            return Err(refused("line 1: columns are to be separated by commas".to_owned()));
+        }
         let mut columns = HashMap::new();
         for (at, name) in header.iter().enumerate() {
             let name = name.trim().trim_start_matches('\u{feff}');
@@ -83,26 +101,79 @@ impl Table {
             return Err(refused(format!("line 1: column `{missing}` is missing")));
         }
         let mut record = csv::StringRecord::new();
-        let mut next_line = reader.position().line();
         loop {
+            let before = reader.position().byte();
             let read = reader.read_record(&mut record);
-            let line = record.position().map_or(next_line, csv::Position::line);
-            next_line = reader.position().line();
+            let line = lines.borrow_mut().line_from(before);
             match read {
                 Ok(false) => return Ok(()),
                 Ok(true) if record.len() != header.len() => {
-                    each(line, Err(format!("has {} fields, not {}", record.len(), header.len())));
+                    let (fields, columns) = (record.len(), header.len());
+                    let fields = if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") };
+                    let quote = if record.iter().any(|field| field.contains('\n')) {
+                        "; a quote is not closed, or a field spans lines"
+                    } else {
+                        ""
+                    };
+                    each(line, Err(format!("has {fields}, not {columns}{quote}")));
                 }
                 Ok(true) => each(line, Ok(TableRow { record: &record, columns: &columns })),
                 Err(error) => match error.kind() {
-                    csv::ErrorKind::Utf8 { pos, .. } => {
-                        let line = pos.as_ref().map_or(line, csv::Position::line);
-                        each(line, Err("is not UTF-8 text".to_owned()));
-                    }
+                    csv::ErrorKind::Utf8 { .. } => each(line, Err("is not UTF-8 text".to_owned())),
                     _ => return Err(refused(error.to_string())),
                 },
             }
         }
+    }
+}
+
+/// Where lines end, so that a record can be given its line's number: blank lines count, and are no records.
+#[derive(Debug, Default)]
+struct LineEnds {
+    /// For each line that was read and not asked for yet: the offset of its newline, and whether a carriage
+    /// return stands before it.
+    ends: VecDeque<(u64, bool)>,
+    /// Lines that ended before the first of `ends`.
+    passed: u64,
+}
+
+impl LineEnds {
+    /// The number, from 1, of the line in which the first text at or after `offset` stands. Offsets only grow.
+    fn line_from(&mut self, offset: u64) -> u64 {
+        let mut from = offset;
+        while let Some((end, after_return)) = self.ends.front() {
+            let blank = from + u64::from(*after_return) >= *end;
+            if !blank {
+                break;
+            }
+            from = from.max(*end + 1);
+            self.ends.pop_front();
+            self.passed += 1;
+        }
+        self.passed + 1
+    }
+}
+
+/// Passes text through and notes where its lines end.
+struct CountedLines<R> {
+    input: R,
+    offset: u64,
+    after_return: bool,
+    ends: Rc<RefCell<LineEnds>>,
+}
+
+impl<R: Read> Read for CountedLines<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(into)?;
+        let mut ends = self.ends.borrow_mut();
+        for byte in into.iter().take(count) {
+            if *byte == b'\n' {
+                ends.ends.push_back((self.offset, self.after_return));
+            }
+            self.after_return = *byte == b'\r';
+            self.offset += 1;
+        }
+        Ok(count)
     }
 }
 
@@ -120,6 +191,9 @@ impl TableRow<'_> {
     }
 
     pub(super) fn instant(&self, column: &str) -> Result<Instant, String> {
+        if self.text(column).is_empty() {
+            return Err(format!("{column} is empty"));
+        }
         Instant::parse(self.text(column)).map_err(|error| format!("{column} {error}"))
     }
 
@@ -218,11 +292,12 @@ fn read_holding(row: &TableRow<'_>, homes: &Homes, times: Times) -> Result<(Name
     let workload = row.name("workload")?;
     let node = row.name("node")?;
     let device = row.name("gpu_uuid")?;
-    let mode = SharingMode::parse(row.text("mode")).map_err(|error| format!("mode {error}"))?;
+    let mode = row.name("mode")?;
+    let mode = SharingMode::parse(mode.as_str()).map_err(|error| format!("mode {error}"))?;
     let size = read_size(row, mode)?;
     let start = row.instant("start")?;
     let end = row.find_instant("end")?.unwrap_or(times.still_running.max(start));
-    let span = Span::new(start, end).map_err(|error| format!("end {error}"))?;
+    let span = Span::new(start, end).map_err(|_| format!("end {end} lies before start {start}"))?;
     if end > times.now {
         return Err(format!("end {end} lies in the future; leave it empty for what still runs"));
     }
@@ -331,10 +406,15 @@ pub async fn import_intervals(
     let now = platform.now();
     let inventory = Inventory::read(inventory, inventory_name)?;
     let mut outcome = ImportOutcome { bad: inventory.bad, ..ImportOutcome::default() };
+    // Both files are read before anything is changed: one that is no table at all changes nothing.
+    let times = Times { now, still_running: request.covers.map_or(now, Span::end).min(now) };
+    let (_, mut known) = homes(platform).await?;
+    for line in &inventory.lines {
+        known.entry(line.device.uuid.clone()).or_default().push((line.node.clone(), line.in_service));
+    }
+    let holdings = Holdings::read(intervals, intervals_name, &known, times)?;
     outcome.inventory = inventory::apply(platform, inventory_name, inventory.lines).await?;
     let (nodes, homes) = homes(platform).await?;
-    let times = Times { now, still_running: request.covers.map_or(now, Span::end).min(now) };
-    let holdings = Holdings::read(intervals, intervals_name, &homes, times)?;
     (outcome.lines, outcome.repeated) = (holdings.lines, holdings.repeated);
     outcome.bad.extend(holdings.bad);
     let mut plans = Vec::new();
@@ -542,8 +622,10 @@ async fn send_all(
     plans: Vec<Plan>,
     progress: Arc<dyn Fn(Progress) + Send + Sync>,
 ) -> Result<ImportOutcome, ServiceError> {
-    let key = Arc::new(BatchVerifier::new(&platform.installation.public_key)?);
-    let source = Source { rank: SourceRank::Import, sender: source.clone() };
+    let credential = Arc::new(Credential {
+        key: BatchVerifier::new(&platform.installation.public_key)?,
+        source: Source { rank: SourceRank::Import, sender: source.clone() },
+    });
     let total: u64 = plans.iter().map(|plan| count_batches(plan, platform.zone())).sum();
     let (mut running, mut waiting) = (JoinSet::new(), plans.into_iter());
     let (mut outcome, mut answered) = (ImportOutcome::default(), 0);
@@ -551,7 +633,7 @@ async fn send_all(
     loop {
         while running.len() < SCOPES_AT_ONCE {
             let Some(plan) = waiting.next() else { break };
-            running.spawn(send_plan(platform.clone(), Arc::clone(&key), source.clone(), plan, tell.clone()));
+            running.spawn(send_plan(platform.clone(), Arc::clone(&credential), plan, tell.clone()));
         }
         tokio::select! {
             Some(()) = told.recv() => {
@@ -575,8 +657,7 @@ async fn send_all(
 
 async fn send_plan(
     platform: Platform,
-    key: Arc<BatchVerifier>,
-    source: Source,
+    credential: Arc<Credential>,
     plan: Plan,
     tell: tokio::sync::mpsc::UnboundedSender<()>,
 ) -> Result<ImportOutcome, ServiceError> {
@@ -590,8 +671,8 @@ async fn send_plan(
             outcome.duplicates += 1;
         } else {
             let actor = &platform.actor;
-            let signed = sign(&signer, actor, &source, &name, stream, sequence, span, &batch)?;
-            let answer = accept(&platform, &key, signed).await?;
+            let signed = sign(&signer, actor, &credential.source, &name, stream, sequence, span, &batch)?;
+            let answer = accept(&platform, &credential, signed).await?;
             match answer.outcome {
                 Outcome::Accepted => outcome.stored += 1,
                 // Another process sends the same import at this moment.
@@ -657,7 +738,7 @@ struct Batches<'a> {
     next: usize,
     active: Vec<&'a Holding>,
     day: Option<Day>,
-    ready: std::collections::VecDeque<(Span, Batch)>,
+    ready: VecDeque<(Span, Batch)>,
 }
 
 impl<'a> Batches<'a> {
@@ -666,15 +747,7 @@ impl<'a> Batches<'a> {
         let first = holdings.first().map(|holding| holding.span.start());
         let first = first.into_iter().chain(coverage.iter().map(|each| each.span.start())).min();
         let day = first.map(|first| zone.day_of(first));
-        Self {
-            zone,
-            holdings,
-            coverage,
-            next: 0,
-            active: Vec::new(),
-            day,
-            ready: std::collections::VecDeque::new(),
-        }
+        Self { zone, holdings, coverage, next: 0, active: Vec::new(), day, ready: VecDeque::new() }
     }
 
     /// Whether anything is left from this day on.

@@ -18,6 +18,8 @@ use crate::store::{PlatformScope, WriteTx, fleet, marks, unit};
 /// One line of an inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryLine {
+    /// Its line in the file, from 1.
+    pub line: u64,
     /// The node.
     pub node: Name,
     /// The device.
@@ -70,14 +72,18 @@ fn read_line(
     let model = row.name("gpu_model")?;
     let start = row.instant("in_service_from")?;
     let end = row.find_instant("in_service_to")?.unwrap_or(Instant::MAX);
-    let in_service = Span::new(start, end).map_err(|error| format!("in_service_to {error}"))?;
+    let in_service = Span::new(start, end)
+        .map_err(|_| format!("in_service_to {end} lies before in_service_from {start}"))?;
     if in_service.is_empty() {
         return Err("in_service_to is in_service_from: the device is never in service".to_owned());
     }
     let index = row.find_number("gpu_index")?;
+    if let Some(index) = index.filter(|index| !(0..=65_535).contains(index)) {
+        return Err(format!("gpu_index {index} is not between 0 and 65535"));
+    }
     let memory_mib = match row.find_number("gpu_memory_gib")? {
-        Some(gib) if gib > 0 => gib.checked_mul(1_024),
-        Some(gib) => return Err(format!("gpu_memory_gib {gib} is not positive")),
+        Some(gib @ 1..=1_048_576) => Some(gib * 1_024),
+        Some(gib) => return Err(format!("gpu_memory_gib {gib} is not between 1 and 1048576")),
         None => None,
     };
     let others = spans.entry(uuid.clone()).or_default();
@@ -85,7 +91,7 @@ fn read_line(
         return Err(format!("device {uuid} is already in service {other} by line {line}"));
     }
     others.push((number, in_service));
-    Ok(InventoryLine { node, device: Device { uuid, model }, index, memory_mib, in_service })
+    Ok(InventoryLine { line: number, node, device: Device { uuid, model }, index, memory_mib, in_service })
 }
 
 /// What an inventory changed.
@@ -145,17 +151,18 @@ impl Application<'_> {
             };
             if device.device.model != line.device.model {
                 let (uuid, known) = (&line.device.uuid, &device.device.model);
-                return Err(
-                    self.refuse(format!("device {uuid} is known as `{known}`, not `{}`", line.device.model))
-                );
+                return Err(self.refuse(
+                    line,
+                    format!("device {uuid} is known as `{known}`, not `{}`", line.device.model),
+                ));
             }
             let there = known.entry(device.id).or_default();
             if let Some(same) = there.iter_mut().find(|each| each.span.start() == line.in_service.start()) {
                 if same.scope != home.id {
-                    return Err(self.refuse(format!(
-                        "device {} is in service elsewhere from the same instant",
-                        line.device.uuid
-                    )));
+                    return Err(self.refuse(
+                        line,
+                        format!("device {} is in service elsewhere from the same instant", line.device.uuid),
+                    ));
                 }
                 if same.span.end() != line.in_service.end() {
                     let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
@@ -170,7 +177,7 @@ impl Application<'_> {
             }
             if let Some(other) = there.iter().find(|each| each.span.meets(line.in_service)) {
                 let uuid = &line.device.uuid;
-                return Err(self.refuse(format!("device {uuid} is already in service {}", other.span)));
+                return Err(self.refuse(line, format!("device {uuid} is already in service {}", other.span)));
             }
             let interval = ServiceInterval {
                 device: device.id,
@@ -192,8 +199,8 @@ impl Application<'_> {
         Ok(outcome)
     }
 
-    fn refuse(&self, reason: String) -> ServiceError {
-        ServiceError::File { file: self.file.to_owned(), reason }
+    fn refuse(&self, line: &InventoryLine, reason: String) -> ServiceError {
+        ServiceError::File { file: self.file.to_owned(), reason: format!("line {}: {reason}", line.line) }
     }
 
     async fn end(&self, interval: &mut ServiceInterval, end: Instant) -> Result<(), ServiceError> {

@@ -52,12 +52,13 @@ pub struct PriceOutcome {
 /// [`ServiceError::File`] names the field that cannot be read; [`ServiceError::Price`] the rule that is broken.
 pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOutcome, ServiceError> {
     let version = read(file, text)?;
+    let file = file.to_owned();
     let hash = content_hash(&version);
     let (zone, currency, now) = (platform.zone(), platform.installation.currency, platform.now());
     let work = Arc::new(version);
     let (outcome, replaced) = platform
         .write(move |scope, tx| {
-            let version = Arc::clone(&work);
+            let (version, file) = (Arc::clone(&work), file.clone());
             unit(async move {
                 let newest = prices::newest(scope, tx, version.name.as_str()).await?;
                 let mut version = (*version).clone();
@@ -76,7 +77,8 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOu
                     version.revision += 1;
                 }
                 let book = prices::book(scope, tx).await?;
-                book.admit(&version, zone, currency)?;
+                book.admit(&version, zone, currency)
+                    .map_err(|source| ServiceError::Price { file: file.clone(), source })?;
                 let replaced = book.versions().iter().find(|other| other.name == version.name);
                 let replaced = replaced.map_or(version.effective, |other| other.effective);
                 prices::publish(scope, tx, &version, &hash, now).await?;

@@ -7,6 +7,15 @@ use crate::domain::report::{CostReport, Dimension, cost_report};
 use crate::domain::units::Quantity;
 use crate::store::{fleet, levels, marks, prices, unit};
 
+/// A report, and how many marks wait for a worker: while some do, its figures may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Costs {
+    /// The report; it reconciles.
+    pub report: CostReport,
+    /// Marks that wait, over all months.
+    pub pending: i64,
+}
+
 /// Makes the cost report of a month, from one snapshot.
 ///
 /// # Errors
@@ -15,7 +24,7 @@ pub async fn costs(
     platform: &Platform,
     period: Month,
     dimensions: Vec<Dimension>,
-) -> Result<CostReport, ServiceError> {
+) -> Result<Costs, ServiceError> {
     let zone = platform.zone();
     let asked = dimensions.clone();
     let (days, span) = (period.first_day()..period.end_day(), zone.month_span(period));
@@ -35,5 +44,5 @@ pub async fn costs(
     if report.reconciliation.difference != Quantity::ZERO {
         return Err(ServiceError::Unreconciled { reconciliation: report.reconciliation, pending });
     }
-    Ok(report)
+    Ok(Costs { report, pending })
 }

@@ -335,7 +335,8 @@ pub async fn close_service(
                edge_us = CASE WHEN edge_us > $3 THEN $3 ELSE edge_us END, \
                counted_to_us = CASE WHEN counted_to_us > $3 THEN $3 ELSE counted_to_us END \
                WHERE device_id = $1 AND from_us = $2";
-    tx.run(sql, vec![device.into(), from.micros().into(), to.micros().into()]).await.map(|_| ())
+    let values = vec![device.into(), from.micros().into(), to.micros().into(), stored_end(to).into()];
+    tx.run(sql, values).await.map(|_| ())
 }
 
 /// Moves the tick's edge of an interval forward.

@@ -302,7 +302,7 @@ pub async fn summed_days(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<(Sco
         .collect()
 }
 
-/// Days and tenants whose `tenant_day` total is not the total of their `node_day` rows.
+/// Rows of `tenant_day` that are not the sum of their `node_day` rows: by how much, and what.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -310,11 +310,14 @@ pub async fn unequal_tenant_days(
     _scope: &PlatformScope,
     tx: &ReadTx,
 ) -> Result<Vec<(Day, TenantId, Quantity)>, StoreError> {
-    let sql = "SELECT day, tenant_id, CAST(SUM(quantity) AS BIGINT) FROM (\
-               SELECT day, tenant_id, quantity FROM tenant_day WHERE revision = 0 UNION ALL \
-               SELECT day, tenant_id, -quantity FROM node_day WHERE revision = 0) both_levels \
-               GROUP BY day, tenant_id HAVING SUM(quantity) <> 0 ORDER BY day, tenant_id";
-    let rows = tx.all(sql, vec![]).await?;
+    let keys = "day, tenant_id, project, mode, model, sku, state, cost_item, charge_item";
+    let sql = format!(
+        "SELECT day, tenant_id, CAST(SUM(quantity) AS BIGINT) FROM (\
+         SELECT {keys}, quantity FROM tenant_day WHERE revision = 0 UNION ALL \
+         SELECT {keys}, -quantity FROM node_day WHERE revision = 0) both_levels \
+         GROUP BY {keys} HAVING SUM(quantity) <> 0 ORDER BY {keys}"
+    );
+    let rows = tx.all(&sql, vec![]).await?;
     rows.iter()
         .map(|row| {
             let day = Day::from_stored(row.get(0)?).map_err(|error| StoreError::corrupt("a sum", error))?;

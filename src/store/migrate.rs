@@ -61,9 +61,13 @@ pub async fn migrate_server(url: &str) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Setup`] when it cannot be written or a file was changed after it was applied.
 pub async fn migrate_file(path: &Path) -> Result<(), StoreError> {
+    let setup =
+        |error: sqlx::Error| StoreError::Setup(format!("{} cannot be opened: {error}", path.display()));
     let options = file_options(SqliteConnectOptions::new().filename(path)).create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.map_err(setup)?;
-    migrator(&SQLITE).run(&mut connection).await.map_err(setup)?;
+    migrator(&SQLITE).run(&mut connection).await.map_err(|error| {
+        StoreError::Setup(format!("the schema of {} cannot be brought up to date: {error}", path.display()))
+    })?;
     connection.close().await.map_err(setup)
 }
 

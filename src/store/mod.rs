@@ -122,6 +122,9 @@ impl Store {
 
 /// Makes a directory that only its owner can enter: the database holds the key that signs imports.
 fn make_private(directory: &Path) -> std::io::Result<()> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(std::io::Error::new(std::io::ErrorKind::NotADirectory, "is not a directory"));
+    }
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -303,6 +303,16 @@ pub async fn hours(
         .collect()
 }
 
+/// When the stored node-hours of a scope begin.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn starts(_scope: &PlatformScope, tx: &ReadTx, scope: ScopeId) -> Result<Vec<Instant>, StoreError> {
+    let sql = "SELECT hour_us FROM node_hour WHERE scope_id = $1 AND revision = 0";
+    let rows = tx.all(sql, vec![scope.stored().into()]).await?;
+    rows.iter().map(|row| row.get(0).map(Instant::from_micros)).collect()
+}
+
 /// Puts node-hours of an open month in place of those that are there.
 ///
 /// # Errors

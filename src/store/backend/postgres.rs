@@ -143,6 +143,20 @@ async fn self_check(pool: &DatabaseConnection) -> Result<String, StoreError> {
         let table: String = row.try_get_by_index(0).map_err(classify)?;
         return Err(StoreError::Setup(format!("row security is not forced on table `{table}`")));
     }
+    // Exactly one policy a table, and it asks for a scope: a second one would be an "or" beside it.
+    let policies = all("SELECT c.relname::text FROM pg_class c LEFT JOIN pg_policy p ON p.polrelid = c.oid \
+         WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relnamespace = 'public'::regnamespace \
+         AND c.relname <> '_sqlx_migrations' GROUP BY c.relname \
+         HAVING COUNT(p.oid) <> 1 OR bool_or(\
+         COALESCE(strpos(pg_get_expr(p.polqual, p.polrelid), 'fatia.platform'), 0) = 0 OR \
+         COALESCE(strpos(pg_get_expr(p.polwithcheck, p.polrelid), 'fatia.platform'), 0) = 0) LIMIT 1")
+    .await?;
+    if let Some(row) = policies.first() {
+        let table: String = row.try_get_by_index(0).map_err(classify)?;
+        return Err(StoreError::Setup(format!(
+            "row security on table `{table}` is not the one policy that it came with"
+        )));
+    }
     let granted = all("SELECT c.relname::text FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid \
          WHERE has_table_privilege(c.oid, 'SELECT') LIMIT 1")
     .await?;

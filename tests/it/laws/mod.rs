@@ -1,1 +1,47 @@
-//! Laws as properties.
+//! Laws as properties: what holds for every fleet, every batch, every order of arrival and every zone.
+//!
+//! Cases come from a fixed seed, so a run repeats itself, and a failure shrinks to its smallest input.
+//! `FATIA_LONG=1` draws forty times as many.
+//!
+//! Owns: random fleets ([`world`]), their account from claims to report ([`account`]), and a second, naive
+//! computation of the same account ([`exact`]) that shares no code with the first. Does not own: examples of
+//! single rules; they stand beside the rules.
+
+mod account;
+mod amendments;
+mod conservation;
+mod exact;
+mod integrator;
+mod neighbours;
+mod node_hour;
+mod order;
+mod wire;
+mod world;
+mod zones;
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+
+/// Any number does, as long as it stays: it makes a failure on one machine a failure on all.
+const SEED: u64 = 0x_fa71_a000;
+
+/// Whether the long run was asked for.
+#[expect(clippy::disallowed_methods, reason = "a switch of the tests themselves, which have no settings")]
+fn is_long() -> bool {
+    std::env::var("FATIA_LONG").is_ok_and(|value| value == "1")
+}
+
+/// Checks that a law holds for `cases` random inputs; panics with the smallest input for which it does not.
+fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let config = Config {
+        cases: if is_long() { cases * 40 } else { cases },
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(SEED),
+        max_shrink_iters: 4_000,
+        max_global_rejects: cases * 1_000,
+        ..Config::default()
+    };
+    if let Err(failure) = TestRunner::new(config).run(&inputs, law) {
+        panic!("{failure}");
+    }
+}

@@ -1,4 +1,5 @@
 //! What several test modules share: databases to test on, and our own source to look at.
 
+pub mod platform;
 pub mod postgres;
 pub mod source;

@@ -1,0 +1,171 @@
+//! The account of a fleet as the service makes it: claims, fold, division, sums of a day, report.
+
+use std::collections::BTreeMap;
+
+use fatia::domain::allocation::{DeviceFacts, divide};
+use fatia::domain::cost::{DayKey, DaySums, NodeHour};
+use fatia::domain::ids::Name;
+use fatia::domain::mapping::MappingRules;
+use fatia::domain::money::UnitPrice;
+use fatia::domain::period::{Day, Span};
+use fatia::domain::price::{Book, Item, PriceBook};
+use fatia::domain::report::{CostReport, CountedService, Dimension, SumRow, cost_report};
+use fatia::domain::segment::{Claims, HourSegments};
+use fatia::domain::usage::Batch;
+
+use super::world::{FleetDevice, NODES, Window, World, usd};
+
+/// A node-hour with where and when it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Accounted {
+    pub node: usize,
+    pub day: Day,
+    pub hour: NodeHour,
+}
+
+/// Sums by node and day.
+pub(super) type Sums = BTreeMap<(usize, Day), DaySums>;
+
+impl World {
+    /// All node-hours from the first to the last in which some device is in service.
+    pub(super) fn account(&self) -> Vec<Accounted> {
+        self.account_of(&self.windows())
+    }
+
+    /// The same from batches in any other form.
+    pub(super) fn account_of(&self, windows: &[Window]) -> Vec<Accounted> {
+        let run = self.run();
+        let hours: Vec<Span> = run.iter().map(|(_, hour)| *hour).collect();
+        let rules = MappingRules::new(self.rules.clone());
+        let mut accounted = Vec::new();
+        for node in 0..NODES {
+            let folded = self.claims(node, windows).fold(&hours);
+            for ((day, _), segments) in run.iter().zip(folded) {
+                let hour = self.divide(node, segments, &rules);
+                accounted.push(Accounted { node, day: *day, hour });
+            }
+        }
+        accounted
+    }
+
+    /// What is claimed of one node.
+    pub(super) fn claims(&self, node: usize, windows: &[Window]) -> Claims {
+        let mut claims = Claims::new();
+        for window in windows {
+            claims.add(&window.source, window.number, &self.for_node(node, &window.batch));
+        }
+        claims
+    }
+
+    /// A batch speaks for one node: without the rows and coverage of other nodes' devices.
+    fn for_node(&self, node: usize, batch: &Batch) -> Batch {
+        let here =
+            |device: &Name| self.devices.iter().any(|each| each.node == node && each.device.uuid == *device);
+        Batch {
+            rows: batch.rows.iter().filter(|row| here(&batch.slices[row.slice].device)).cloned().collect(),
+            coverage: batch.coverage.iter().filter(|cover| here(&cover.device)).cloned().collect(),
+            ..batch.clone()
+        }
+    }
+
+    /// Billing days and hours, without holes.
+    pub(super) fn run(&self) -> Vec<(Day, Span)> {
+        let zone = self.place.zone;
+        let services: Vec<Span> = self.devices.iter().flat_map(|device| device.in_service()).collect();
+        let (Some(first), Some(last)) =
+            (services.iter().map(|s| s.start()).min(), services.iter().map(|s| s.end()).max())
+        else {
+            return Vec::new();
+        };
+        let run = Span::new(first, last).unwrap();
+        let days = zone.days_meeting(run);
+        let hours = days.flat_map(|day| zone.hours_of(day).map(move |hour| (day, hour)));
+        hours.filter(|(_, hour)| hour.meets(run)).collect()
+    }
+
+    fn divide(&self, node: usize, segments: HourSegments, rules: &MappingRules) -> NodeHour {
+        let hour = segments.hour;
+        let mut devices = Vec::new();
+        for each in self.devices.iter().filter(|each| each.node == node) {
+            let clipped = each.in_service().into_iter().map(|span| span.clip(hour));
+            let in_service: Vec<Span> = clipped.filter(|span| !span.is_empty()).collect();
+            if !in_service.is_empty() {
+                let facts =
+                    DeviceFacts { device: &each.device, in_service: &in_service, states: &each.states };
+                let said = segments.devices.iter().find(|said| said.device == each.device.uuid);
+                devices.push(divide(&facts, &segments, said, rules).unwrap());
+            }
+        }
+        NodeHour { segments, devices }
+    }
+
+    /// The sums of the month's days.
+    pub(super) fn sums(&self, accounted: &[Accounted]) -> Sums {
+        let book = PriceBook::new(self.versions.clone());
+        let month = self.place.month;
+        let mut sums = Sums::new();
+        for each in accounted.iter().filter(|each| (month.first_day()..month.end_day()).contains(&each.day)) {
+            let NodeHour { segments, devices } = &each.hour;
+            let day = sums.entry((each.node, each.day)).or_default();
+            day.add(segments.hour, devices, &segments.evidence, &book).unwrap();
+        }
+        sums
+    }
+
+    /// The right side of the identity.
+    pub(super) fn counted_services(&self) -> Vec<CountedService> {
+        let of = |device: &FleetDevice| {
+            let counted_to = device.counted_to;
+            device.services.clone().into_iter().map(move |span| CountedService { span, counted_to })
+        };
+        self.devices.iter().flat_map(of).collect()
+    }
+
+    /// The month's report.
+    pub(super) fn report(
+        &self,
+        sums: &Sums,
+        dimensions: &[Dimension],
+        services: &[CountedService],
+    ) -> CostReport {
+        let rows = sums.iter().flat_map(|((node, day), sums)| {
+            sums.iter().map(|(key, quantity)| SumRow {
+                values: dimensions.iter().map(|each| value(*each, *node, *day, key)).collect(),
+                state: key.state,
+                cost_item: key.cost_item.as_ref().map(Item::to_string),
+                quantity,
+            })
+        });
+        let place = self.place;
+        let (rows, prices) = (rows.collect(), self.prices());
+        cost_report(place.month, place.zone, usd(), dimensions.to_vec(), rows, &prices, services).unwrap()
+    }
+
+    /// Cost prices by the text of their items.
+    fn prices(&self) -> BTreeMap<String, UnitPrice> {
+        let items = self.versions.iter().flat_map(|version| {
+            let cost = version.prices.iter().filter(|((book, _), _)| *book == Book::Cost);
+            cost.map(|((_, model), price)| {
+                let item =
+                    Item { version: version.name.clone(), revision: version.revision, key: model.clone() };
+                (item.to_string(), *price)
+            })
+        });
+        items.collect()
+    }
+}
+
+/// A dimension's value as a report shows it.
+fn value(dimension: Dimension, node: usize, day: Day, key: &DayKey) -> String {
+    let text = |name: &Option<_>| name.as_ref().map_or(String::new(), ToString::to_string);
+    match dimension {
+        Dimension::Tenant => text(&key.tenant),
+        Dimension::Project => text(&key.project),
+        Dimension::Mode => key.mode.map_or("none", |mode| mode.word()).to_owned(),
+        Dimension::Model => key.model.to_string(),
+        Dimension::Node => node.to_string(),
+        Dimension::Workload => text(&key.workload),
+        Dimension::Day => day.to_string(),
+        Dimension::State => key.state.word().to_owned(),
+    }
+}

@@ -1,0 +1,127 @@
+//! The tick: silence is unknown, and both sides of the identity use the same edge.
+
+use fatia::services::inventory::InventoryOutcome;
+
+use crate::support::platform::{Sender, TestPlatform, on_both_databases};
+
+async fn refreshed(platform: &TestPlatform, time: &str) -> Vec<String> {
+    platform.clock.set(time);
+    platform.tick().await;
+    platform.derive().await;
+    platform.assert_well().await;
+    platform.shown("node state").await
+}
+
+on_both_databases! {
+    async fn a_node_that_reports_nothing_is_unknown_for_exactly_its_in_service_time(platform: &TestPlatform) {
+        platform.inventory("
+            n1 g1 A10 06-09T10:30 06-09T13:00
+            n1 g2 A10 06-09T10:00 06-09T10:00:00.0036").await;
+        assert_eq!(refreshed(platform, "06-10T00:00").await, ["n1 unknown 2.500001 - unpriced 2.500001"]);
+
+        // The report comes a day late and takes its place.
+        let agent = Sender::agent("n1");
+        let rows = "pod - g1 dedicated 06-09T11:00 06-09T11:30";
+        let batch = agent.batch(1, rows, "g1 06-09T11:00 06-09T12:00");
+        platform.accept(&agent, batch).await.expect("a good batch");
+        assert_eq!(
+            refreshed(platform, "06-10T01:00").await,
+            [
+                "n1 idle 0.500000 - unpriced 0.500000",
+                "n1 unknown 1.500001 - unpriced 1.500001",
+                "n1 used 0.500000 - unpriced 0.500000",
+            ]
+        );
+    }
+
+    async fn the_open_hour_is_counted_to_its_coverage_and_at_least_to_ten_minutes_ago(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-10T08:00\nn2 g2 A10 06-10T08:00").await;
+        let agent = Sender::agent("n1");
+        let reported = |sequence: i64, minutes: &str| {
+            let rows = format!("pod - g1 dedicated {minutes}");
+            agent.batch(sequence, &rows, &format!("g1 {minutes}"))
+        };
+        let hours = |idle_and_used: &[&str], unknown: &str| -> Vec<String> {
+            let unknown = format!("n2 unknown {unknown} - unpriced {unknown}");
+            idle_and_used.iter().map(|line| (*line).to_owned()).chain([unknown]).collect()
+        };
+
+        // 08:05: nothing is ten minutes old, nothing was reported.
+        assert_eq!(refreshed(platform, "06-10T08:05").await, Vec::<String>::new());
+        // 08:10 to 08:15: n1 is counted to what it reported, n2 to ten minutes ago.
+        platform.accept(&agent, reported(1, "06-10T08:00 06-10T08:12")).await.expect("a good batch");
+        let shown = refreshed(platform, "06-10T08:13").await;
+        assert_eq!(shown, hours(&["n1 used 0.200000 - unpriced 0.200000"], "0.050000"));
+        let report = platform.costs("06", "node").await.expect("it reconciles");
+        assert_eq!(report.as_of.to_string(), "2026-06-10T08:03:00Z");
+
+        // 08:40: n1 has fallen silent, so its time is unknown up to ten minutes ago.
+        let shown = refreshed(platform, "06-10T08:40").await;
+        let n1 = ["n1 unknown 0.300000 - unpriced 0.300000", "n1 used 0.200000 - unpriced 0.200000"];
+        assert_eq!(shown, hours(&n1, "0.500000"));
+
+        // 09:02: it catches up over the hour's edge; what was unknown is not.
+        platform.accept(&agent, reported(2, "06-10T08:12 06-10T09:00")).await.expect("a good batch");
+        let shown = refreshed(platform, "06-10T09:02").await;
+        assert_eq!(shown, hours(&["n1 used 1.000000 - unpriced 1.000000"], "0.866666"));
+        // The clock of another replica is behind: no edge moves back.
+        let shown = refreshed(platform, "06-10T08:30").await;
+        assert_eq!(shown, hours(&["n1 used 1.000000 - unpriced 1.000000"], "0.866666"));
+
+        let levels = platform.levels().await;
+        platform.rebuild().await;
+        assert_eq!(platform.levels().await, levels);
+    }
+
+    async fn a_report_from_the_future_counts_no_further_than_now(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-10T08:00").await;
+        let agent = Sender::agent("n1");
+        let batch = agent.batch(1, "pod - g1 dedicated 06-10T08:00 06-10T09:00", "g1 06-10T08:00 06-10T09:00");
+        platform.accept(&agent, batch).await.expect("a good batch");
+        let shown = refreshed(platform, "06-10T08:30").await;
+        assert_eq!(shown, ["n1 used 0.500000 - unpriced 0.500000"]);
+    }
+
+    async fn ending_a_service_later_shrinks_both_sides(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-09T00:00\nn1 g2 A10 06-09T00:00").await;
+        let shown = refreshed(platform, "06-10T12:00").await;
+        assert_eq!(shown, ["n1 unknown 71.666666 - unpriced 71.666666"]);
+
+        let outcome = platform.inventory("n1 g1 A10 06-09T00:00 06-09T20:30").await;
+        assert_eq!(outcome, InventoryOutcome { opened: 0, ended: 1 });
+        let shown = refreshed(platform, "06-10T12:00").await;
+        assert_eq!(shown, ["n1 unknown 56.333333 - unpriced 56.333333"]);
+        let report = platform.costs("06", "state").await.expect("it reconciles");
+        assert_eq!(report.reconciliation.in_service_gpu_hours.to_string(), "56.333333");
+
+        // It goes on without the device, over several ticks.
+        for (time, hours) in [("06-10T12:05", "56.416666"), ("06-10T13:00", "57.333333"), ("06-10T13:10", "57.500000")] {
+            assert_eq!(refreshed(platform, time).await, [format!("n1 unknown {hours} - unpriced {hours}")]);
+        }
+        // Ending it once more at the same instant changes nothing; a device that is gone altogether leaves no hour.
+        let again = platform.inventory("n1 g1 A10 06-09T00:00 06-09T20:30").await;
+        assert_eq!(again, InventoryOutcome::default());
+        let levels = platform.levels().await;
+        platform.rebuild().await;
+        assert_eq!(platform.levels().await, levels);
+    }
+
+    async fn an_end_that_moves_out_again_is_counted_again(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-09T00:00 06-09T06:00").await;
+        assert_eq!(refreshed(platform, "06-10T12:00").await, ["n1 unknown 6.000000 - unpriced 6.000000"]);
+        platform.inventory("n1 g1 A10 06-09T00:00 06-09T08:00").await;
+        assert_eq!(refreshed(platform, "06-10T12:00").await, ["n1 unknown 8.000000 - unpriced 8.000000"]);
+        platform.inventory("n1 g1 A10 06-09T00:00").await;
+        assert_eq!(refreshed(platform, "06-10T12:00").await, ["n1 unknown 35.833333 - unpriced 35.833333"]);
+    }
+
+    async fn a_service_that_is_cut_to_an_earlier_day_leaves_no_sums_behind(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-08T00:00").await;
+        refreshed(platform, "06-10T12:00").await;
+        platform.inventory("n1 g1 A10 06-08T00:00 06-08T01:00").await;
+        assert_eq!(refreshed(platform, "06-10T12:00").await, ["n1 unknown 1.000000 - unpriced 1.000000"]);
+        assert_eq!(platform.count("node_hour").await, 1);
+        assert_eq!(platform.count("node_day").await, 1);
+        assert_eq!(platform.count("tenant_day").await, 1);
+    }
+}
