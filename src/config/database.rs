@@ -37,5 +37,5 @@ fn server_url<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::
         return Ok(None);
     }
     let known = ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
-    if known { Ok(Some(url)) } else { Err(D::Error::custom("is not a URL that begins with postgres://")) }
+    if known { Ok(Some(url)) } else { Err(D::Error::custom("is not the URL of a PostgreSQL server")) }
 }

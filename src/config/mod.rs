@@ -44,7 +44,11 @@ pub enum SettingsError {
 fn without_secrets(error: &figment::Error) -> String {
     use figment::error::Kind;
     let key = error.path.join(".");
-    let place = error.metadata.as_ref().map(|metadata| format!(" in {}", metadata.name)).unwrap_or_default();
+    let place = error.metadata.as_ref().map(|metadata| match &metadata.source {
+        Some(source) => format!(" in {source}"),
+        None => format!(" in {}", metadata.name),
+    });
+    let place = place.unwrap_or_default();
     match &error.kind {
         Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
             format!("{key}{place} is not {expected}")

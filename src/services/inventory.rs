@@ -51,9 +51,9 @@ impl Inventory {
     /// [`ServiceError::File`] when the header is not of this table, or the file cannot be read.
     pub fn read(input: impl Read, file: &str) -> Result<Self, ServiceError> {
         let mut inventory = Self::default();
-        let mut spans: BTreeMap<Name, Vec<(u64, Span)>> = BTreeMap::new();
+        let mut seen: BTreeMap<Name, Vec<Seen>> = BTreeMap::new();
         Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
-            match row.and_then(|row| read_line(&row, number, &mut spans)) {
+            match row.and_then(|row| read_line(&row, number, &mut seen)) {
                 Ok(line) => inventory.lines.push(line),
                 Err(reason) => inventory.bad.push(BadLine { file: file.to_owned(), line: number, reason }),
             }
@@ -62,10 +62,17 @@ impl Inventory {
     }
 }
 
+/// What an earlier line said of a device.
+struct Seen {
+    line: u64,
+    model: Name,
+    in_service: Span,
+}
+
 fn read_line(
     row: &super::imports::TableRow<'_>,
     number: u64,
-    spans: &mut BTreeMap<Name, Vec<(u64, Span)>>,
+    seen: &mut BTreeMap<Name, Vec<Seen>>,
 ) -> Result<InventoryLine, String> {
     let node = row.name("node")?;
     let uuid = row.name("gpu_uuid")?;
@@ -86,11 +93,17 @@ fn read_line(
         Some(gib) => return Err(format!("gpu_memory_gib {gib} is not between 1 and 1048576")),
         None => None,
     };
-    let others = spans.entry(uuid.clone()).or_default();
-    if let Some((line, other)) = others.iter().find(|(_, other)| other.meets(in_service)) {
-        return Err(format!("device {uuid} is already in service {other} by line {line}"));
+    let others = seen.entry(uuid.clone()).or_default();
+    if let Some(other) = others.iter().find(|other| other.in_service.meets(in_service)) {
+        return Err(format!(
+            "device {uuid} is already in service {} by line {}",
+            other.in_service, other.line
+        ));
     }
-    others.push((number, in_service));
+    if let Some(other) = others.iter().find(|other| other.model != model) {
+        return Err(format!("device {uuid} is `{}` by line {}, not `{model}`", other.model, other.line));
+    }
+    others.push(Seen { line: number, model: model.clone(), in_service });
     Ok(InventoryLine { line: number, node, device: Device { uuid, model }, index, memory_mib, in_service })
 }
 

@@ -50,6 +50,8 @@ async fn no_wait_returns_at_once_and_the_figures_come_with_a_worker() {
     let (_database, fatia) = installation().await;
     fatia.import_all(INVENTORY, INTERVALS, &["--no-wait"]).told(&["wait for a worker", "fatia worker"]);
     // Nothing has been counted yet, and the report says until when that holds.
+    let command = ["report", "costs", "--period", "2026-09", "--group-by", "tenant", "--format", "json"];
+    fatia.run(&command).good().told(&["marks still wait for a worker"]);
     let report = fatia.json("2026-09", "tenant");
     assert_eq!((report.in_service(), report.text("as_of")), (0, "2026-09-01T00:00:00Z"));
     fatia.write("prices.toml", PRICES);

@@ -43,7 +43,10 @@ fn a_bad_price_file_is_refused_and_its_field_is_named() {
     check("[cost]", &to("2026-09-01T00:00:00Z"), &["effective for no hour"]);
     check("[cost]", "[cost", &["TOML parse error at line 4"]);
 
-    fatia.run(&["price", "load", "nowhere.toml"]).ended(1).told(&["nowhere.toml: No such file"]);
+    fatia
+        .run(&["price", "load", "nowhere.toml"])
+        .ended(1)
+        .told(&["nowhere.toml: cannot be read: No such file"]);
     fatia.write("prices.toml", b"\xff\xfe");
     fatia.run(&["price", "load", "prices.toml"]).ended(1).told(&["prices.toml: ", "UTF-8"]);
 }

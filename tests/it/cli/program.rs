@@ -104,7 +104,8 @@ impl Fatia {
     pub fn report(&self, period: &str, group_by: &str, format: &str) -> String {
         let command = ["report", "costs", "--period", period, "--group-by", group_by, "--format", format];
         let ran = self.run(&command).good();
-        assert_eq!(ran.err, "", "a report says nothing beside itself");
+        // Beside itself a report says at most that it is not the last word.
+        assert!(ran.err.is_empty() || ran.err.contains("marks still wait for a worker"), "{ran}");
         ran.out
     }
 

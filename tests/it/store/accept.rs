@@ -57,7 +57,8 @@ on_both_databases! {
         let agent = Sender::agent("n1");
         let mut sending = JoinSet::new();
         for _ in 0..8 {
-            let (platform, key, batch) = (platform.platform.clone(), agent.credential(), hour(&agent, 1, "10", "g1"));
+            let (platform, key, batch) =
+                (platform.platform.clone(), agent.credential(), hour(&agent, 1, "10", "g1"));
             sending.spawn(async move { accept(&platform, &key, batch).await });
         }
         let mut outcomes: BTreeMap<&str, i32> = BTreeMap::new();
@@ -82,7 +83,9 @@ on_both_databases! {
         }
         platform.raw().await.run("DELETE FROM usage_batch WHERE sequence = 1").await;
         let before = state(platform).await;
-        for (sequence, outcome) in [(1, Outcome::DuplicateUnverified), (2, Outcome::Duplicate), (3, Outcome::Duplicate)] {
+        for (sequence, outcome) in
+            [(1, Outcome::DuplicateUnverified), (2, Outcome::Duplicate), (3, Outcome::Duplicate)]
+        {
             let answer = taken(platform, &agent, hour(&agent, sequence, &format!("1{sequence}"), "g1")).await;
             assert_eq!((answer.outcome, answer.mark), (outcome, 3));
         }
@@ -94,7 +97,8 @@ on_both_databases! {
         let agent = Sender::agent("n1");
         taken(platform, &agent, hour(&agent, 1, "10", "g1")).await;
         let before = state(platform).await;
-        let error = platform.accept(&agent, hour(&agent, 1, "11", "g1")).await.expect_err("it says something else");
+        let error =
+            platform.accept(&agent, hour(&agent, 1, "11", "g1")).await.expect_err("it says something else");
         assert!(matches!(error, ServiceError::OtherBytes { sequence: 1, .. }), "{error:?}");
         assert_eq!(state(platform).await, before);
     }
@@ -118,7 +122,8 @@ on_both_databases! {
         let agent = Sender::agent("n1");
         taken(platform, &agent, hour(&agent, 1, "01", "g1")).await;
         let when = span("06-09T02:00 06-09T03:00");
-        let (_, message) = agent.message("pod - g1 dedicated 06-09T02:00 06-09T03:00", "g1 06-09T02:00 06-09T03:00");
+        let (_, message) =
+            agent.message("pod - g1 dedicated 06-09T02:00 06-09T03:00", "g1 06-09T02:00 06-09T03:00");
         let text = String::from_utf8(message.clone()).expect("a message is text");
         let edited = |from: &str, to: &str| {
             assert!(text.contains(from), "{text}");
@@ -132,12 +137,20 @@ on_both_databases! {
             (when, edited("usage_v1", "usage_v9"), "`usage_v9`"),
             (when, edited("\"n1\"", "\"n2\""), "another node or pool"),
             (when, edited("agent-of-n1", "agent-of-n2"), "another source"),
-            (span("06-08T00:00 06-09T03:00"), body::pack(&message).expect("a small message"), "more than 26 hours"),
+            (
+                span("06-08T00:00 06-09T03:00"),
+                body::pack(&message).expect("a small message"),
+                "more than 26 hours",
+            ),
         ];
         for (sequence, (when, packed, reason)) in (2_i64..).zip(&unreadable) {
             let batch = agent.sign_body(sequence, *when, packed.clone());
             let answer = taken(platform, &agent, batch.clone()).await;
-            assert_eq!((answer.outcome, answer.mark, answer.accepted_rows), (Outcome::SetAside, sequence, 0), "{reason}");
+            assert_eq!(
+                (answer.outcome, answer.mark, answer.accepted_rows),
+                (Outcome::SetAside, sequence, 0),
+                "{reason}"
+            );
             assert!(answer.refused[0].reason.contains(reason), "{reason}: {answer:?}");
             let (kind, detail) = platform.findings().await.pop().expect("someone should know");
             assert_eq!(kind, "batch_set_aside");
@@ -197,7 +210,8 @@ on_both_databases! {
 
         let mut elsewhere = Sender::agent("n2");
         elsewhere.stream = agent.stream;
-        let error = platform.accept(&elsewhere, hour(&elsewhere, 2, "11", "g2")).await.expect_err("another's stream");
+        let error =
+            platform.accept(&elsewhere, hour(&elsewhere, 2, "11", "g2")).await.expect_err("another's stream");
         assert!(matches!(error, ServiceError::ForeignStream { .. }), "{error:?}");
 
         assert_eq!(state(platform).await, before);
@@ -228,8 +242,12 @@ on_both_databases! {
         platform.inventory("n1 g3 A10 06-09T10:00 06-09T12:00").await;
         platform.tick().await;
         platform.rebuild().await;
-        let of_n1: Vec<String> =
-            platform.shown("node workload state").await.into_iter().filter(|line| line.starts_with("n1")).collect();
+        let of_n1: Vec<String> = platform
+            .shown("node workload state")
+            .await
+            .into_iter()
+            .filter(|line| line.starts_with("n1"))
+            .collect();
         assert_eq!(
             of_n1,
             [

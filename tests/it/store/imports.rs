@@ -1,6 +1,6 @@
 //! Imports over the store: amendments, and that order, repetition and split do not show.
 
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::{Storage, TestPlatform, on_both_databases};
 
 const DEVICES: &str = "
     n1 g1 A10 06-01T00:00 06-08T00:00
@@ -24,8 +24,8 @@ async fn levels_of(devices: &str, intervals: &str) -> String {
 /// Imports a three-day holding and then what amends it; both are derived in between or not.
 async fn amended(platform: &TestPlatform, amendment: &str, want: &str) {
     let want = levels_of(DEVICES, want).await;
-    for derived_between in [true, false] {
-        let platform = platform.another().await;
+    let other = platform.another().await;
+    for (platform, derived_between) in [(platform, true), (&other, false)] {
         platform.clock.set("06-12T00:00");
         platform.import(DEVICES, &held("06-02T12:30 06-05T12:30")).await;
         if derived_between {
@@ -95,8 +95,13 @@ on_both_databases! {
     async fn any_order_repetition_or_split_gives_the_same_node_hours(platform: &TestPlatform) {
         let mut seen = vec![all_in_order(&TestPlatform::sqlite().await, [0, 1, 2]).await];
         assert!(seen[0].lines().count() > 100, "{}", seen[0]);
-        for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            seen.push(all_in_order(&platform.another().await, order).await);
+        let orders: &[[usize; 3]] = match platform.storage {
+            Storage::Sqlite(_) => &[[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]],
+            // The fold is the same code, so these show that the database keeps no order of its own.
+            Storage::Postgres(_) => &[[1, 2, 0], [2, 1, 0]],
+        };
+        for order in orders {
+            seen.push(all_in_order(&platform.another().await, *order).await);
         }
         seen.push(split_and_repeated(platform).await);
         seen.dedup();

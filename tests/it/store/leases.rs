@@ -67,7 +67,8 @@ on_both_databases! {
             })
         };
         // Its sleep begins after it took its leases; when it wakes, they are another's.
-        let clock = MeddlingClock { now: platform.now(), left: AtomicI64::new(1_000), meddle: Box::new(steal) };
+        let clock =
+            MeddlingClock { now: platform.now(), left: AtomicI64::new(1_000), meddle: Box::new(steal) };
         let sleeper = platform.replica(Arc::new(clock)).await;
         let derived = derive(&sleeper, "sleeper").await.expect("a lost lease is no error");
         assert_eq!(derived.days, 0);

@@ -88,7 +88,8 @@ on_both_databases! {
         let total = platform.costs("06", "model").await.expect("it reconciles").total;
         add(platform, 20, Span::ALWAYS, (EvidenceField::Workload, "w2"), "wide/y").await;
         // The smaller order decides, for as long as it holds; a third of a minute makes floors.
-        add(platform, 10, span("06-09T10:00:20 06-09T10:59:59"), (EvidenceField::Workload, "w2"), "lab/x").await;
+        add(platform, 10, span("06-09T10:00:20 06-09T10:59:59"), (EvidenceField::Workload, "w2"), "lab/x")
+            .await;
         add(platform, 30, Span::ALWAYS, (EvidenceField::Tenant, "acme"), "acme/b").await;
         assert_eq!(platform.costs("06", "model").await.expect("it reconciles").total, total);
         assert_eq!(

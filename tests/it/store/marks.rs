@@ -73,7 +73,8 @@ on_both_databases! {
         let day = BillingZone::UTC.day_of(at("06-09T10:00"));
         platform.accept(&agent, five_minutes(&agent, 1)).await.expect("a good batch");
         let before = stored_marks(platform, day).await;
-        let versions = |marks: &[Mark]| marks.iter().map(|mark| (mark.kind, mark.version)).collect::<Vec<_>>();
+        let versions =
+            |marks: &[Mark]| marks.iter().map(|mark| (mark.kind, mark.version)).collect::<Vec<_>>();
         assert_eq!(versions(&before), [(MarkKind::Fold, 1)]);
 
         platform.accept(&agent, five_minutes(&agent, 2)).await.expect("a good batch");
@@ -145,7 +146,10 @@ on_both_databases! {
 
         platform.assert_well().await;
         let shown = platform.shown("state").await;
-        assert_eq!(shown[1..], ["unknown 23.000000 - unpriced 23.000000", "used 0.999996 - unpriced 0.999996"]);
+        assert_eq!(
+            shown[1..],
+            ["unknown 23.000000 - unpriced 23.000000", "used 0.999996 - unpriced 0.999996"]
+        );
         let undisturbed = platform.another().await;
         undisturbed.inventory(FLEET).await;
         for sequence in 1..=12 {
@@ -162,7 +166,6 @@ mod only_postgres {
     use sqlx::{Connection as _, PgConnection};
 
     use super::*;
-    use crate::support::platform::eventually;
 
     const SET_SCOPE: &str = "SELECT set_config('fatia.platform', 'on', true)";
 
@@ -233,6 +236,36 @@ mod only_postgres {
         assert_eq!(platform.levels().await, levels);
     }
 
+    /// Whatever takes locks takes them in one order: a deadlock costs everybody in it a second.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn acceptance_ticks_and_deriving_take_their_locks_in_one_order() {
+        let platform = TestPlatform::postgres().await;
+        platform.inventory("n1 g1 A10 06-10T00:00").await;
+        let agent = Sender::agent("n1");
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let worker = platform.platform.clone();
+        let deriving = tokio::spawn(async move {
+            let mut stopped = stopped;
+            while stopped.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Empty) {
+                derive(&worker, "worker").await.expect("deriving goes on");
+            }
+        });
+        for minute in 0..59 {
+            platform.clock.set(&format!("06-10T00:{:02}", minute + 1));
+            let held = format!("06-10T00:{minute:02} 06-10T00:{:02}", minute + 1);
+            let batch = agent.batch(minute + 1, &format!("pod - g1 dedicated {held}"), &format!("g1 {held}"));
+            platform.accept(&agent, batch).await.expect("a good batch");
+            platform.tick().await;
+        }
+        stop.send(()).expect("the worker is there");
+        deriving.await.expect("the worker ends");
+        platform.derive().await;
+        platform.assert_well().await;
+        let mut raw = platform.raw().await;
+        let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        assert_eq!(raw.number(deadlocks).await, 0);
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_late_commit_is_not_lost_by_the_rollup() {
         let (platform, agent, mut app) = begun().await;
@@ -258,10 +291,7 @@ mod only_postgres {
 
         let worker = platform.platform.clone();
         let deriving = tokio::spawn(async move { derive(&worker, "worker").await });
-        let mut raw = platform.raw().await;
-        let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                       AND application_name = 'fatia' AND wait_event_type = 'Lock'";
-        eventually("the worker waits to clear the mark", async || raw.number(waiting).await == 1).await;
+        platform.waiting_for_locks(1).await;
         late.commit().await.expect("it was only late");
 
         let derived = deriving.await.expect("the worker goes on").expect("deriving goes on");

@@ -63,7 +63,8 @@ on_both_databases! {
         assert_eq!(raw.number("SELECT quantity FROM tenant_day").await, i64::MAX - 1);
         let size = read(platform, |scope, tx| unit(async move { journal::size(scope, tx).await })).await;
         assert_eq!(size.expect("an empty journal has a size"), (0, 0));
-        let unequal = read(platform, |scope, tx| unit(async move { levels::unequal_tenant_days(scope, tx).await }));
+        let unequal =
+            read(platform, |scope, tx| unit(async move { levels::unequal_tenant_days(scope, tx).await }));
         assert_eq!(unequal.await.expect("sums can be compared"), []);
     }
 
@@ -86,7 +87,9 @@ on_both_databases! {
         let mut stored = Vec::new();
         for scope in 1..=8 {
             let rows = read(platform, move |platform, tx| {
-                unit(async move { levels::node_day(platform, tx, ScopeId::from_stored(scope), first_of_june()).await })
+                unit(async move {
+                    levels::node_day(platform, tx, ScopeId::from_stored(scope), first_of_june()).await
+                })
             });
             stored.extend(rows.await.expect("rows read back").into_iter().map(|row| row.quantity.micro()));
         }
@@ -97,10 +100,13 @@ on_both_databases! {
         let prices: BTreeMap<(Book, Name), UnitPrice> = models
             .iter()
             .zip(scaled)
-            .flat_map(|(model, price)| Book::ALL.map(|book| ((book, model.clone()), UnitPrice::from_scaled(price))))
+            .flat_map(|(model, price)| {
+                Book::ALL.map(|book| ((book, model.clone()), UnitPrice::from_scaled(price)))
+            })
             .collect();
         let currency = Currency::parse("USD").expect("a currency");
-        let version = PriceVersion { name: name("extremes"), revision: 1, effective: Span::ALWAYS, currency, prices };
+        let version =
+            PriceVersion { name: name("extremes"), revision: 1, effective: Span::ALWAYS, currency, prices };
         let published = version.clone();
         write(platform, move |scope, tx| {
             let version = published.clone();
@@ -110,7 +116,8 @@ on_both_databases! {
         .expect("any price can be stored");
         let book = read(platform, |scope, tx| unit(async move { prices::book(scope, tx).await })).await;
         assert_eq!(book.expect("a book reads back").versions(), [version]);
-        let costs = read(platform, |scope, tx| unit(async move { prices::cost_prices(scope, tx).await })).await;
+        let costs =
+            read(platform, |scope, tx| unit(async move { prices::cost_prices(scope, tx).await })).await;
         let costs: Vec<i64> = costs.expect("prices read back").into_values().map(UnitPrice::scaled).collect();
         assert_eq!(costs, scaled);
     }

@@ -3,7 +3,7 @@
 use fatia::services::error::ServiceError;
 use fatia::services::pricing::{self, PriceOutcome};
 
-use crate::support::platform::{TestPlatform, at, on_both_databases};
+use crate::support::platform::{Raw, TestPlatform, at, on_both_databases};
 
 fn book(name: &str, span: &str, prices: &[(&str, &str)]) -> String {
     let mut words = span.split_whitespace().map(at);
@@ -70,7 +70,9 @@ on_both_databases! {
 
     async fn versions_that_overlap_are_refused(platform: &TestPlatform) {
         a_day_and_a_half(platform).await;
-        load(platform, &book("first", "06-01T00:00 06-02T00:00", &[("A10", "2")])).await.expect("a good book");
+        load(platform, &book("first", "06-01T00:00 06-02T00:00", &[("A10", "2")]))
+            .await
+            .expect("a good book");
         let levels = platform.levels().await;
         let overlapping = book("second", "06-01T23:00 06-03T00:00", &[("A10", "3")]);
         let error = load(platform, &overlapping).await.expect_err("an hour has two prices");
@@ -84,9 +86,35 @@ on_both_databases! {
         assert_eq!(platform.count("price_version").await, 2);
     }
 
+    /// Whoever changes an input marks what depends on it in the same transaction.
+    async fn a_book_whose_hours_could_not_be_marked_is_not_published(platform: &TestPlatform) {
+        a_day_and_a_half(platform).await;
+        let june = book("june", "06-01T00:00", &[("A10", "2")]);
+        // The service dies, or the database goes, before it has marked anything.
+        let mut raw = platform.raw().await;
+        let constraint = match raw {
+            Raw::Sqlite(_) => {
+                "CREATE TRIGGER no_marks BEFORE INSERT ON dirty_node BEGIN SELECT RAISE(ABORT, 'no marks'); END"
+            }
+            Raw::Postgres(_) => "ALTER TABLE dirty_node ADD CONSTRAINT no_marks CHECK (false)",
+        };
+        raw.run(constraint).await;
+        pricing::load(platform, "prices.toml", &june).await.expect_err("nothing can be marked");
+        raw.run(match raw {
+            Raw::Sqlite(_) => "DROP TRIGGER no_marks",
+            Raw::Postgres(_) => "ALTER TABLE dirty_node DROP CONSTRAINT no_marks",
+        })
+        .await;
+
+        load(platform, &june).await.expect("a good book");
+        assert_eq!(platform.shown("model").await, ["A10 36.000000 72"]);
+    }
+
     async fn a_price_change_inside_a_day_splits_it_by_hours(platform: &TestPlatform) {
         a_day_and_a_half(platform).await;
-        load(platform, &book("morning", "06-01T00:00 06-01T09:00", &[("A10", "1.00000001")])).await.expect("good");
+        load(platform, &book("morning", "06-01T00:00 06-01T09:00", &[("A10", "1.00000001")]))
+            .await
+            .expect("good");
         load(platform, &book("later", "06-01T09:00", &[("A10", "2")])).await.expect("a good book");
         assert_eq!(
             platform.shown("day").await,
@@ -100,7 +128,9 @@ on_both_databases! {
 
     async fn a_hole_and_a_model_without_a_price_are_unpriced_and_never_free(platform: &TestPlatform) {
         platform.import("n1 g1 A10 06-01T00:00 06-02T00:00\nn1 g2 L4 06-01T00:00 06-02T00:00", "").await;
-        load(platform, &book("early", "06-01T00:00 06-01T06:00", &[("A10", "2")])).await.expect("a good book");
+        load(platform, &book("early", "06-01T00:00 06-01T06:00", &[("A10", "2")]))
+            .await
+            .expect("a good book");
         load(platform, &book("late", "06-01T08:00", &[("A10", "0")])).await.expect("a good book");
         assert_eq!(
             platform.shown("model").await,
@@ -110,8 +140,31 @@ on_both_databases! {
 
     async fn an_edge_inside_an_hour_is_refused(platform: &TestPlatform) {
         a_day_and_a_half(platform).await;
-        let error = load(platform, &book("june", "06-01T00:30", &[("A10", "2")])).await.expect_err("half an hour");
+        let error =
+            load(platform, &book("june", "06-01T00:30", &[("A10", "2")])).await.expect_err("half an hour");
         assert!(matches!(error, ServiceError::Price { .. }), "{error:?}");
         assert_eq!(platform.count("price_version").await, 0);
+    }
+}
+
+/// On SQLite one writer decides after the other.
+mod only_postgres {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_overlapping_books_that_are_loaded_at_once_one_is_published() {
+        let platform = TestPlatform::postgres().await;
+        let mut held = platform.raw().await;
+        held.run("BEGIN; LOCK TABLE price_version IN SHARE MODE").await;
+        let mut loading = tokio::task::JoinSet::new();
+        for number in 0..4 {
+            let (platform, text) =
+                (platform.platform.clone(), book(&format!("book {number}"), "06-01T00:00", &[("A10", "2")]));
+            loading.spawn(async move { pricing::load(&platform, "prices.toml", &text).await });
+        }
+        platform.waiting_for_locks(4).await;
+        held.run("COMMIT").await;
+        let published = loading.join_all().await.into_iter().filter(Result::is_ok).count();
+        assert_eq!((published, platform.count("price_version").await), (1, 1));
     }
 }

@@ -43,6 +43,21 @@ on_both_databases! {
         platform.assert_well().await;
     }
 
+    async fn a_rebuild_mends_whichever_level_was_changed(platform: &TestPlatform) {
+        filled(platform).await;
+        let levels = platform.levels().await;
+        for change in [
+            "UPDATE node_hour SET body = batches_hash",
+            "UPDATE node_day SET quantity = quantity + 1",
+            "UPDATE tenant_day SET quantity = quantity + 1",
+            "DELETE FROM tenant_day",
+        ] {
+            platform.raw().await.run(change).await;
+            platform.rebuild().await;
+            assert!(platform.levels().await == levels, "still there after a rebuild: {change}");
+        }
+    }
+
     async fn an_hour_is_never_replaced_by_one_with_less_coverage(platform: &TestPlatform) {
         filled(platform).await;
         let levels = platform.levels().await;
@@ -91,8 +106,12 @@ on_both_databases! {
     }
 
     async fn the_doctor_sees_a_quantity_that_was_changed(platform: &TestPlatform) {
-        let change = "UPDATE node_day SET quantity = quantity + 1 WHERE workload = 'w1' AND quantity = 4000000";
-        assert_eq!(ill_after(platform, &format!("{change} AND day = 20605")).await, [HOURS_AND_DAYS, TENANT_DAY]);
+        let change =
+            "UPDATE node_day SET quantity = quantity + 1 WHERE workload = 'w1' AND quantity = 4000000";
+        assert_eq!(
+            ill_after(platform, &format!("{change} AND day = 20605")).await,
+            [HOURS_AND_DAYS, TENANT_DAY]
+        );
         let change = "UPDATE tenant_day SET quantity = quantity - 1 WHERE project = 'b'";
         assert_eq!(ill_after(platform, change).await, [TENANT_DAY]);
     }

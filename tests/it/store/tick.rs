@@ -1,8 +1,8 @@
 //! The tick: silence is unknown, and both sides of the identity use the same edge.
 
-use fatia::services::inventory::InventoryOutcome;
+use fatia::services::inventory::{self, InventoryOutcome};
 
-use crate::support::platform::{Sender, TestPlatform, on_both_databases};
+use crate::support::platform::{Sender, TestPlatform, inventory_csv, on_both_databases};
 
 async fn refreshed(platform: &TestPlatform, time: &str) -> Vec<String> {
     platform.clock.set(time);
@@ -14,9 +14,13 @@ async fn refreshed(platform: &TestPlatform, time: &str) -> Vec<String> {
 
 on_both_databases! {
     async fn a_node_that_reports_nothing_is_unknown_for_exactly_its_in_service_time(platform: &TestPlatform) {
-        platform.inventory("
+        platform
+            .inventory(
+                "
             n1 g1 A10 06-09T10:30 06-09T13:00
-            n1 g2 A10 06-09T10:00 06-09T10:00:00.0036").await;
+            n1 g2 A10 06-09T10:00 06-09T10:00:00.0036",
+            )
+            .await;
         assert_eq!(refreshed(platform, "06-10T00:00").await, ["n1 unknown 2.500001 - unpriced 2.500001"]);
 
         // The report comes a day late and takes its place.
@@ -34,7 +38,9 @@ on_both_databases! {
         );
     }
 
-    async fn the_open_hour_is_counted_to_its_coverage_and_at_least_to_ten_minutes_ago(platform: &TestPlatform) {
+    async fn the_open_hour_is_counted_to_its_coverage_and_at_least_to_ten_minutes_ago(
+        platform: &TestPlatform,
+    ) {
         platform.inventory("n1 g1 A10 06-10T08:00\nn2 g2 A10 06-10T08:00").await;
         let agent = Sender::agent("n1");
         let reported = |sequence: i64, minutes: &str| {
@@ -76,7 +82,8 @@ on_both_databases! {
     async fn a_report_from_the_future_counts_no_further_than_now(platform: &TestPlatform) {
         platform.inventory("n1 g1 A10 06-10T08:00").await;
         let agent = Sender::agent("n1");
-        let batch = agent.batch(1, "pod - g1 dedicated 06-10T08:00 06-10T09:00", "g1 06-10T08:00 06-10T09:00");
+        let batch =
+            agent.batch(1, "pod - g1 dedicated 06-10T08:00 06-10T09:00", "g1 06-10T08:00 06-10T09:00");
         platform.accept(&agent, batch).await.expect("a good batch");
         let shown = refreshed(platform, "06-10T08:30").await;
         assert_eq!(shown, ["n1 used 0.500000 - unpriced 0.500000"]);
@@ -95,7 +102,9 @@ on_both_databases! {
         assert_eq!(report.reconciliation.in_service_gpu_hours.to_string(), "56.333333");
 
         // It goes on without the device, over several ticks.
-        for (time, hours) in [("06-10T12:05", "56.416666"), ("06-10T13:00", "57.333333"), ("06-10T13:10", "57.500000")] {
+        for (time, hours) in
+            [("06-10T12:05", "56.416666"), ("06-10T13:00", "57.333333"), ("06-10T13:10", "57.500000")]
+        {
             assert_eq!(refreshed(platform, time).await, [format!("n1 unknown {hours} - unpriced {hours}")]);
         }
         // Ending it once more at the same instant changes nothing; a device that is gone altogether leaves no hour.
@@ -123,5 +132,33 @@ on_both_databases! {
         assert_eq!(platform.count("node_hour").await, 1);
         assert_eq!(platform.count("node_day").await, 1);
         assert_eq!(platform.count("tenant_day").await, 1);
+    }
+}
+
+/// On SQLite one writer decides after the other.
+mod only_postgres {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_inventories_that_contradict_each_other_at_once_one_is_taken() {
+        let platform = TestPlatform::postgres().await;
+        platform.inventory("n1 g1 A10 06-01T00:00 06-02T00:00").await;
+        let mut held = platform.raw().await;
+        held.run("BEGIN; LOCK TABLE device_service IN SHARE MODE").await;
+        let mut applying = tokio::task::JoinSet::new();
+        for number in 2..6 {
+            let table = inventory_csv(&format!("n{number} g1 A10 06-0{number}T12:00 06-12T00:00"));
+            let read = inventory::Inventory::read(table.as_bytes(), "inventory.csv").expect("a good table");
+            let platform = platform.platform.clone();
+            applying.spawn(async move { inventory::apply(&platform, "inventory.csv", read.lines).await });
+        }
+        platform.waiting_for_locks(4).await;
+        held.run("COMMIT").await;
+        let taken = applying.join_all().await.into_iter().filter(Result::is_ok).count();
+        assert_eq!(
+            (taken, platform.count("device_service").await),
+            (1, 2),
+            "a device is in one place at a time"
+        );
     }
 }

@@ -47,7 +47,8 @@ on_both_databases! {
     async fn a_dropped_caller_drops_no_transaction(platform: &TestPlatform) {
         let (entered, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let caller = {
-            let (platform, entered, gate) = (platform.platform.clone(), Arc::clone(&entered), Arc::clone(&gate));
+            let (platform, entered, gate) =
+                (platform.platform.clone(), Arc::clone(&entered), Arc::clone(&gate));
             tokio::spawn(async move {
                 write(&platform, move |scope, tx| {
                     let (entered, gate) = (Arc::clone(&entered), Arc::clone(&gate));
@@ -99,7 +100,8 @@ on_both_databases! {
         let (entered, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let mut running = JoinSet::new();
         {
-            let (platform, entered, gate) = (platform.platform.clone(), Arc::clone(&entered), Arc::clone(&gate));
+            let (platform, entered, gate) =
+                (platform.platform.clone(), Arc::clone(&entered), Arc::clone(&gate));
             running.spawn(async move {
                 let held = write(&platform, move |_, _| {
                     let (entered, gate) = (Arc::clone(&entered), Arc::clone(&gate));
@@ -124,8 +126,14 @@ on_both_databases! {
                             1 => {
                                 let day = Day::from_stored(20_000)
                                     .map_err(|error| StoreError::Setup(error.to_string()))?;
-                                levels::replace_node_day(scope, tx, ScopeId::from_stored(1), day, &against_a_rule())
-                                    .await
+                                levels::replace_node_day(
+                                    scope,
+                                    tx,
+                                    ScopeId::from_stored(1),
+                                    day,
+                                    &against_a_rule(),
+                                )
+                                .await
                             }
                             2 if number == 22 => panic!("this panic is part of the test"),
                             _ => Ok(()),
@@ -155,6 +163,23 @@ on_both_databases! {
         write_pair(platform, "afterwards".to_owned()).await.expect("the writer is still there");
     }
 
+    /// Architecture notes, 3.4: PostgreSQL's transaction is dead after an error and SQLite's goes on, so one error ends
+    /// the unit on both. Else PostgreSQL acknowledges a COMMIT that rolled back.
+    async fn a_unit_that_swallows_an_error_is_not_acknowledged(platform: &TestPlatform) {
+        let done = write(platform, |scope, tx| {
+            unit(async move {
+                findings::write(scope, tx, &row("one"), at("06-01T00:00")).await?;
+                let day = Day::from_stored(20_000).map_err(|error| StoreError::Setup(error.to_string()))?;
+                let rows = against_a_rule();
+                let broken = levels::replace_node_day(scope, tx, ScopeId::from_stored(1), day, &rows);
+                assert!(broken.await.is_err());
+                Ok::<_, StoreError>(())
+            })
+        });
+        let acknowledged = done.await.is_ok();
+        assert_eq!((acknowledged, platform.count("finding").await), (false, 0));
+    }
+
     async fn read_then_write_units_never_meet_a_busy_database(platform: &TestPlatform) {
         let mut running = JoinSet::new();
         for number in 0..64 {
@@ -164,7 +189,10 @@ on_both_databases! {
                     unit(async move {
                         let before = findings::summary(scope, tx).await?.len();
                         findings::write(scope, tx, &row(&format!("{number}")), at("06-01T00:00")).await?;
-                        assert!(findings::summary(scope, tx).await?.len() > before, "a unit reads what it wrote");
+                        assert!(
+                            findings::summary(scope, tx).await?.len() > before,
+                            "a unit reads what it wrote"
+                        );
                         Ok::<_, StoreError>(())
                     })
                 })
@@ -221,27 +249,34 @@ mod only_postgres {
         let platform = open_on(store, "ana", TestClock::at("06-10T00:00")).await;
         proxy.set_delay(Duration::from_millis(3));
 
+        let mut raw = raw(&database).await;
+        let sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                        AND state LIKE 'idle in transaction%'";
         let mut lanes = JoinSet::new();
-        for lane in 0..LANES {
-            let platform = platform.clone();
-            lanes.spawn(async move {
-                for number in 0..EACH {
-                    let asking = platform.clone();
-                    let asked = if number % 5 == 4 {
-                        tokio::spawn(async move { read_rows(&asking).await.map(|_| ()) })
+        for number in 0..EACH {
+            for lane in 0..LANES {
+                let platform = platform.clone();
+                lanes.spawn(async move {
+                    let asked = if lane % 4 == 3 {
+                        tokio::spawn(async move { read_rows(&platform).await.map(|_| ()) })
                     } else {
-                        tokio::spawn(async move { write_pair(&asking, format!("cut {lane} {number}")).await })
+                        tokio::spawn(
+                            async move { write_pair(&platform, format!("cut {lane} {number}")).await },
+                        )
                     };
-                    // Between nothing sent and the transaction under way: no answer comes before 12 ms.
-                    let point = (lane * EACH + number) * 7_919 % 15_000;
+                    // Between nothing sent and the transaction under way: each round trip takes 6 ms.
+                    let point = (lane * EACH + number) * 7_919 % 30_000;
                     tokio::time::sleep(Duration::from_micros(point)).await;
                     asked.abort();
-                }
-            });
+                });
+            }
+            while let Some(lane) = lanes.join_next().await {
+                lane.expect("no lane panics");
+            }
+            // After each round: the next unit's COMMIT would end what was left open, and so hide it.
+            eventually("no session is idle in a transaction", async || raw.number(sessions).await == 0).await;
         }
-        while let Some(lane) = lanes.join_next().await {
-            lane.expect("no lane panics");
-        }
+
         for lane in 0..LANES {
             let platform = platform.clone();
             lanes.spawn(async move {
@@ -255,15 +290,47 @@ mod only_postgres {
             lane.expect("every write is acknowledged");
         }
 
-        let mut raw = raw(&database).await;
         let kept = raw.number("SELECT COUNT(*) FROM finding WHERE subject LIKE 'kept %'").await;
         assert_eq!(kept, i64::try_from(2 * LANES * EACH).unwrap());
-        let sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                        AND state LIKE 'idle in transaction%'";
         eventually("no session is idle in a transaction", async || raw.number(sessions).await == 0).await;
         let cut = |half: &str| format!("SELECT COUNT(*) FROM finding WHERE subject LIKE 'cut % {half}'");
         let halves = (raw.number(&cut("one")).await, raw.number(&cut("two")).await);
         assert_eq!(halves.0, halves.1, "a write that was cut off is whole or not there");
+    }
+
+    /// Why each connection is rolled back before the next borrower gets it: the trap is there.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_bare_pool_loses_what_it_acknowledged_after_a_begin_was_dropped() {
+        for (rolled_back, kept) in [(false, 0), (true, 1)] {
+            let database = TestDatabase::fresh().await;
+            let proxy = slow_socket(Duration::ZERO).await;
+            let mut options =
+                sqlx::postgres::PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+            if rolled_back {
+                options = options.after_release(|connection, _| {
+                    Box::pin(async move {
+                        sqlx::Executor::execute(connection, "ROLLBACK").await?;
+                        Ok(true)
+                    })
+                });
+            }
+            let pool = options.connect(&proxy.url_for(&database)).await.expect("slow, not broken");
+            proxy.set_delay(Duration::from_millis(250));
+            let begun = tokio::time::timeout(Duration::from_millis(25), pool.begin()).await;
+            assert!(begun.is_err(), "the answer takes half a second");
+            proxy.set_delay(Duration::ZERO);
+
+            let insert = "INSERT INTO tenant (name, origin, created_us) VALUES ('acme', 'operator', 0)";
+            let mut borrowed = pool.acquire().await.expect("the connection is lent again");
+            let scope = "SELECT set_config('fatia.platform', 'on', false)";
+            sqlx::query(scope).execute(&mut *borrowed).await.expect("a setting for the session");
+            let inserted = sqlx::query(insert).execute(&mut *borrowed).await.expect("it is acknowledged");
+            assert_eq!(inserted.rows_affected(), 1);
+            borrowed.close().await.expect("it is closed in order");
+
+            let found = raw(&database).await.number("SELECT COUNT(*) FROM tenant WHERE name = 'acme'").await;
+            assert_eq!(found, kept, "rolled back: {rolled_back}");
+        }
     }
 
     async fn raw(database: &TestDatabase) -> crate::support::platform::Raw {

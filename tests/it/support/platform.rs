@@ -41,7 +41,7 @@ use super::postgres::TestDatabase;
 
 /// Makes two tests of each function: `sqlite::name` and `postgres::name`, each with a fresh platform.
 macro_rules! on_both_databases {
-    ($($(#[$attribute:meta])* async fn $name:ident($platform:ident: &TestPlatform) $body:block)*) => {
+    ($($(#[$attribute:meta])* async fn $name:ident($platform:ident: &TestPlatform $(,)?) $body:block)*) => {
         $($(#[$attribute])* async fn $name($platform: &$crate::support::platform::TestPlatform) $body)*
 
         mod sqlite {
@@ -343,6 +343,14 @@ impl TestPlatform {
             .collect();
         lines.sort();
         lines.join("\n")
+    }
+
+    /// Waits until so many of the service's sessions wait for a lock of another's.
+    pub async fn waiting_for_locks(&self, sessions: i64) {
+        let mut raw = self.raw().await;
+        let sql = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND application_name = 'fatia' AND wait_event_type = 'Lock'";
+        eventually("the sessions wait", async || raw.number(sql).await == sessions).await;
     }
 
     /// Rows of a table.
