@@ -20,7 +20,7 @@ DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
 help:
 	@echo "make run     build, load a made-up month into $(DEMO_DATA) and report its costs"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
-	@echo "make long    the integration tests in release, with the long variants (FATIA_LONG=1)"
+	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1)"
 	@echo "make bench   the benchmark of attribution"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
@@ -44,9 +44,9 @@ run: needs-build
 test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
 	@echo "All checks passed."
 
-# The same tests as `make test`, with longer runs where a test reads FATIA_LONG; release, since they are about volume.
+# The same tests as `make test`, with longer runs where a test reads LONG_TESTS; release, since they are about volume.
 .PHONY: long
-long: export FATIA_LONG = 1
+long: export LONG_TESTS = 1
 long: needs-test
 	$(CARGO) test $(LOCKED) --release --test it -- --skip postgres
 	$(CARGO) test $(LOCKED) --release --test it postgres

@@ -51,10 +51,13 @@ fn without_secrets(error: &figment::Error) -> String {
     let place = place.unwrap_or_default();
     match &error.kind {
         Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
-            format!("{key}{place} is not {expected}")
+            format!("{key}{place} is not {}", expected.to_string().replace("u32", "a whole number"))
         }
         Kind::UnknownField(field, known) => {
-            format!("{key}{place}: `{field}` is none of: {}", known.join(", "))
+            format!(
+                "{key}{place}: `{field}` is none of: {}",
+                known.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+            )
         }
         // A parser shows the line that it stopped at.
         Kind::Message(text) if text.contains("://") => format!("{key}{place} cannot be read near a URL"),

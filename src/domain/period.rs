@@ -289,7 +289,7 @@ impl BillingZone {
             if start >= span.end() {
                 return None;
             }
-            let hour = Span::clamped(start, start.plus_micros(MICROS_PER_HOUR)).clip(span);
+            let hour = Span::clamped(start, later(start, MICROS_PER_HOUR)).clip(span);
             start = hour.end();
             Some(hour)
         })
@@ -300,8 +300,8 @@ impl BillingZone {
     pub fn hour_of(self, instant: Instant) -> Span {
         let day = self.day_span(self.day_of(instant));
         let into = instant.micros_since(day.start()).div_euclid(MICROS_PER_HOUR);
-        let start = day.start().plus_micros(into.saturating_mul(MICROS_PER_HOUR));
-        Span::clamped(start, start.plus_micros(MICROS_PER_HOUR)).clip(day)
+        let start = later(day.start(), into.saturating_mul(MICROS_PER_HOUR));
+        Span::clamped(start, later(start, MICROS_PER_HOUR)).clip(day)
     }
 
     /// The billing hours that share an instant with `span`, in order.
@@ -341,6 +341,11 @@ impl fmt::Display for BillingZone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.0.name())
     }
+}
+
+/// An instant moved, also past the bounds of accepted time: the first and last days reach over them.
+const fn later(instant: Instant, micros: i64) -> Instant {
+    Instant::from_micros(instant.micros().saturating_add(micros))
 }
 
 fn instant_of<Z: TimeZone>(time: &DateTime<Z>) -> Instant {

@@ -108,6 +108,12 @@ pub enum PriceError {
     /// Nothing in it.
     #[error("the price book holds no price")]
     Empty,
+    /// Two items could have one text.
+    #[error("the price book's name `{name}` holds `#` or `/`, which items use")]
+    ReservedCharacter {
+        /// The name as given.
+        name: Name,
+    },
 }
 
 /// All versions that hold, in order of time.
@@ -138,6 +144,9 @@ impl PriceBook {
     ) -> Result<(), PriceError> {
         if next.currency != currency {
             return Err(PriceError::WrongCurrency { given: next.currency, book: currency });
+        }
+        if next.name.as_str().contains(['#', '/']) {
+            return Err(PriceError::ReservedCharacter { name: next.name.clone() });
         }
         if next.prices.is_empty() {
             return Err(PriceError::Empty);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::allocation::PartState;
 use super::device::UnknownWord;
+use super::ids::ScopeId;
 use super::money::{Amount, Currency, UnitPrice};
 use super::period::{BillingZone, Month, Span};
 use super::units::{Instant, OutOfRange, Quantity};
@@ -160,6 +161,10 @@ pub struct Reconciliation {
 /// A device's in-service span, as far as its time has been counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountedService {
+    /// Its home.
+    pub scope: ScopeId,
+    /// The device's number: what is in service for the same one in the same hour is one device-hour.
+    pub device: i64,
     /// From when to when it is in service; open ends reach [`Instant::MAX`].
     pub span: Span,
     /// Until when the sums have counted it.
@@ -262,25 +267,42 @@ pub fn in_service(
     within: Span,
     services: &[CountedService],
 ) -> Result<Quantity, OutOfRange> {
-    // Devices mostly share their edges, so each distinct span is computed once.
-    let mut distinct: BTreeMap<Span, i64> = BTreeMap::new();
+    let mut by_device: BTreeMap<(ScopeId, i64), Vec<Span>> = BTreeMap::new();
     for service in services {
         let counted =
             Span::clamped(service.span.start(), service.span.end().min(service.counted_to)).clip(within);
         if !counted.is_empty() {
-            let count = distinct.entry(counted).or_insert(0);
-            *count = count.saturating_add(1);
+            by_device.entry((service.scope, service.device)).or_default().push(counted);
         }
     }
+    // Devices mostly share their edges, so each distinct set of spans is computed once.
+    let mut distinct: BTreeMap<Vec<Span>, i64> = BTreeMap::new();
+    for mut spans in by_device.into_values() {
+        spans.sort_unstable();
+        let count = distinct.entry(spans).or_insert(0);
+        *count = count.saturating_add(1);
+    }
     let mut sum = Quantity::ZERO;
-    for (span, count) in distinct {
-        let one = Quantity::sum(
-            zone.hours_meeting(span).map(|hour| Quantity::of_device_nanos(hour.clip(span).nanos())),
-        )?;
-        let all = one.micro().checked_mul(count).ok_or(OutOfRange::of("in-service time"))?;
+    for (spans, count) in distinct {
+        let all = device_hours(zone, &spans)?
+            .micro()
+            .checked_mul(count)
+            .ok_or(OutOfRange::of("in-service time"))?;
         sum = sum.plus(Quantity::from_micro(all))?;
     }
     Ok(sum)
+}
+
+/// The in-service time of one device, floored once a device-hour, however many spans meet in it.
+fn device_hours(zone: BillingZone, spans: &[Span]) -> Result<Quantity, OutOfRange> {
+    let mut nanos: BTreeMap<Instant, i64> = BTreeMap::new();
+    for span in spans {
+        for hour in zone.hours_meeting(*span) {
+            let of_hour = nanos.entry(hour.start()).or_insert(0);
+            *of_hour = of_hour.saturating_add(hour.clip(*span).nanos());
+        }
+    }
+    Quantity::sum(nanos.into_values().map(Quantity::of_device_nanos))
 }
 
 /// The smallest edge among the devices still in service at theirs, kept inside the period.
@@ -352,6 +374,8 @@ mod tests {
     #[test]
     fn the_difference_is_parts_minus_in_service() {
         let service = CountedService {
+            scope: ScopeId::from_stored(1),
+            device: 1,
             span: span("2026-06-01T00:00:00Z", "2026-06-01T01:30:00Z"),
             counted_to: Instant::MAX,
         };
@@ -365,10 +389,14 @@ mod tests {
     fn as_of_is_the_smallest_edge_of_a_device_still_in_service() {
         let of = |services: &[CountedService]| report(vec![], services).unwrap().as_of.to_string();
         let open = |counted_to: &str| CountedService {
+            scope: ScopeId::from_stored(1),
+            device: 1,
             span: Span::clamped(Instant::parse("2026-05-01T00:00:00Z").unwrap(), Instant::MAX),
             counted_to: Instant::parse(counted_to).unwrap(),
         };
         let ended = CountedService {
+            scope: ScopeId::from_stored(1),
+            device: 1,
             span: span("2026-05-01T00:00:00Z", "2026-06-10T00:00:00Z"),
             counted_to: Instant::parse("2026-06-10T00:00:00Z").unwrap(),
         };

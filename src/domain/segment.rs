@@ -130,6 +130,13 @@ struct Claim {
     number: i64,
 }
 
+impl Claim {
+    fn is_piece_of_the_holding_of(&self, other: &Self) -> bool {
+        (self.source, self.slice, self.evidence, self.uncut)
+            == (other.source, other.slice, other.evidence, other.uncut)
+    }
+}
+
 /// The key under which an import's highest number wins whole: (source, device, workload, uncut start).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct AmendmentKey {
@@ -259,9 +266,23 @@ impl Claims {
             .filter(|claim| claim.device == device && claim.span.meets(within) && self.stands(claim))
             .map(|claim| Claim { span: claim.span.clip(within), number: 0, ..*claim })
             .collect();
-        standing.sort_unstable();
-        standing.dedup();
-        standing
+        // Pieces of one holding that touch or overlap are one: however it was cut, it is held once.
+        standing.sort_unstable_by_key(|claim| {
+            (claim.source, claim.slice, claim.evidence, claim.uncut, claim.span)
+        });
+        let mut merged: Vec<Claim> = Vec::with_capacity(standing.len());
+        for next in standing {
+            match merged.last_mut() {
+                Some(last)
+                    if last.is_piece_of_the_holding_of(&next) && next.span.start() <= last.span.end() =>
+                {
+                    last.span = Span::clamped(last.span.start(), last.span.end().max(next.span.end()));
+                }
+                Some(_) | None => merged.push(next),
+            }
+        }
+        merged.sort_unstable();
+        merged
     }
 
     fn stands(&self, claim: &Claim) -> bool {
@@ -410,13 +431,14 @@ impl Sweep {
         for pair in edges.windows(2) {
             let [start, end] = pair else { continue };
             let span = Span::clamped(*start, *end);
-            self.active.retain(|claim| claim.span.end() > span.start());
             while let Some(claim) =
                 self.claims.get(self.next).filter(|claim| claim.span.start() <= span.start())
             {
                 self.active.push(*claim);
                 self.next = self.next.saturating_add(1);
             }
+            // After those that began: one that ended before this hour may never have been looked at.
+            self.active.retain(|claim| claim.span.end() > span.start());
             let vouching = |source: usize| {
                 self.vouched.iter().any(|(each, spans)| *each == source && covers(spans, span.start()))
             };

@@ -13,7 +13,7 @@ use crate::domain::ids::{Name, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::units::Instant;
-use crate::domain::usage::{Batch, Evidence, EvidenceField, Source, SourceRank, holding_edges};
+use crate::domain::usage::{Batch, Evidence, EvidenceField, Row, Source, SourceRank, holding_edges};
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::StoredScope;
 use crate::store::journal::{NewBatch, StoredBatch, Stream};
@@ -82,6 +82,7 @@ fn read_contents(claims: &BatchClaims, packed: &[u8]) -> Result<Decoded, String>
     let mut decoded =
         usage_v1::decode(&message, &claims.scope, claims.span).map_err(|error| error.to_string())?;
     refuse_reserved_tenants(&mut decoded);
+    refuse_crowds(&mut decoded);
     Ok(decoded)
 }
 
@@ -99,8 +100,42 @@ fn refuse_reserved_tenants(decoded: &mut Decoded) {
     decoded.batch.evidence = evidence;
 }
 
+/// No device has more holders at one time, by any mode; a batch that says so is at fault.
+const HOLDERS_MAX: usize = 256;
+
+/// Refuses the rows that would give a device more than [`HOLDERS_MAX`] holders at once: each makes every segment
+/// of the others longer. The first in order of time stay.
+fn refuse_crowds(decoded: &mut Decoded) {
+    if decoded.batch.rows.len() <= HOLDERS_MAX {
+        return;
+    }
+    let device = |row: &Row| decoded.batch.slices.get(row.slice).map(|slice| &slice.device);
+    let mut in_order: Vec<&Row> = decoded.batch.rows.iter().collect();
+    in_order.sort_by_key(|row| (device(row), row.span.start(), row.span.end()));
+    let mut crowded: BTreeSet<Row> = BTreeSet::new();
+    let mut ends: Vec<Instant> = Vec::new();
+    let mut of = None;
+    for row in in_order {
+        if of != device(row) {
+            of = device(row);
+            ends.clear();
+        }
+        ends.retain(|end| *end > row.span.start());
+        if ends.len() < HOLDERS_MAX {
+            ends.push(row.span.end());
+        } else {
+            crowded.insert(row.clone());
+        }
+    }
+    refuse_rows(decoded, |row| {
+        crowded
+            .contains(row)
+            .then(|| format!("the device would have more than {HOLDERS_MAX} holders at once"))
+    });
+}
+
 /// Refuses the rows for which `why` has a reason.
-fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&crate::domain::usage::Row) -> Option<String>) {
+fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&Row) -> Option<String>) {
     let numbers = std::mem::take(&mut decoded.row_numbers);
     let rows = std::mem::take(&mut decoded.batch.rows);
     for (number, row) in numbers.into_iter().zip(rows) {
@@ -131,6 +166,10 @@ impl Arrival {
             let ScopeName { kind, name } = &self.claims.scope;
             return Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() });
         };
+        if self.source.rank == SourceRank::Import {
+            // Two imports at once would not see what the other amends.
+            fleet::lock_scope(scope, tx, home.id).await?;
+        }
         let stream = self.stream(scope, tx, &home).await?;
         let sequence = self.claims.sequence;
         if sequence <= stream.mark {
@@ -252,8 +291,8 @@ impl Arrival {
         for (device, edge) in holding_edges(&decoded.batch.coverage) {
             fleet::note_coverage(scope, tx, home.id, device, edge).await?;
         }
-        let mut spans: Vec<Span> = decoded.batch.rows.iter().map(|row| row.span).collect();
-        spans.extend(decoded.batch.coverage.iter().map(|coverage| coverage.span));
+        // All that was signed for, also hours of which it says nothing: the batch counts among theirs.
+        let mut spans: Vec<Span> = vec![self.claims.span];
         spans.extend(self.amended(scope, tx, home, stream, &decoded.batch).await?);
         let hours = hours_meeting(self.zone, spans);
         marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours).await?;
@@ -308,7 +347,7 @@ impl Arrival {
         if siblings.is_empty() {
             return Ok(vec![]);
         }
-        let key = |batch: &Batch, row: &crate::domain::usage::Row| {
+        let key = |batch: &Batch, row: &Row| {
             let device = batch.slices.get(row.slice).map(|slice| slice.device.clone());
             let workload = batch.evidence.get(row.evidence).and_then(Evidence::workload).cloned();
             (device, workload, row.uncut.start())

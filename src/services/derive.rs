@@ -33,8 +33,8 @@ use crate::store::levels::NodeDayRow;
 use crate::store::marks::{Lease, Mark, MarkKind, TenantDayMark};
 use crate::store::node_hour::StoredHour;
 use crate::store::{
-    PlatformScope, ReadTx, StoreError, findings, fleet, journal, levels, mapping, marks, node_hour, prices,
-    tenants, unit,
+    PlatformScope, ReadTx, StoreError, WriteTx, findings, fleet, journal, levels, mapping, marks, node_hour,
+    prices, tenants, unit,
 };
 
 /// Days that one worker derives at the same time.
@@ -105,51 +105,84 @@ pub async fn someone_works(platform: &Platform) -> Result<bool, ServiceError> {
     platform.read(move |scope, tx| unit(async move { Ok(marks::someone_works(scope, tx, now).await?) })).await
 }
 
-/// Marks every hour of every in-service interval, so that all levels are derived from the journal again.
+/// Marks every hour of every in-service interval, and every sum, so that all levels are derived from the journal
+/// again. A scope at a time: what is marked already is being derived meanwhile.
 ///
 /// # Errors
 /// [`ServiceError`].
 pub async fn mark_everything(platform: &Platform) -> Result<(), ServiceError> {
-    mark_services(platform, MarkKind::Fold, Span::ALWAYS).await
+    mark_services(platform, MarkKind::Fold, Span::ALWAYS).await?;
+    platform
+        .write(move |scope, tx| {
+            unit(async move {
+                let mut by_day: BTreeMap<Day, BTreeSet<TenantId>> = BTreeMap::new();
+                for (day, tenant) in levels::tenant_days(scope, tx).await? {
+                    by_day.entry(day).or_default().insert(tenant);
+                }
+                for (day, tenants) in by_day {
+                    marks::mark_tenant_days(scope, tx, day, &tenants).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
 }
 
-/// Marks what is derived by `kind` in the in-service time of all devices inside `within`.
+/// Marks what is derived by `kind` in the in-service time of all devices inside `within`, a scope at a time.
 ///
 /// # Errors
 /// [`ServiceError`].
 pub async fn mark_services(platform: &Platform, kind: MarkKind, within: Span) -> Result<(), ServiceError> {
-    let (homes, services, summed) = platform
-        .read(move |scope, tx| {
-            unit(async move {
-                let homes = fleet::scopes(scope, tx).await?;
-                let services = fleet::services(scope, tx).await?;
-                Ok::<_, ServiceError>((homes, services, levels::summed_days(scope, tx).await?))
-            })
-        })
-        .await?;
+    let homes = scopes_by_id(platform).await?;
     let zone = platform.zone();
-    for home in homes {
-        let spans = services.iter().filter(|service| service.scope == home.id);
-        let spans = spans.map(|service| Span::clamped(service.span.start(), service.edge).clip(within));
-        let mut hours = super::accept::hours_meeting(zone, spans);
-        // A day that has sums but no in-service time any more has to lose them.
-        let known =
-            summed.iter().filter(|(scope, day)| *scope == home.id && zone.day_span(*day).meets(within));
-        hours.extend(known.map(|(_, day)| (*day, zone.day_start(*day))));
-        if kind == MarkKind::Price {
-            hours = hours.into_iter().map(|(day, _)| (day, zone.day_start(day))).collect();
-        }
-        let work = Arc::new((home, hours));
+    for home in homes.into_values() {
+        let home = Arc::new(home);
         platform
             .write(move |scope, tx| {
-                let work = Arc::clone(&work);
-                unit(async move {
-                    Ok::<_, ServiceError>(marks::mark_hours(scope, tx, &work.0, kind, &work.1).await?)
-                })
+                let home = Arc::clone(&home);
+                unit(async move { mark_home(scope, tx, &home, zone, kind, within).await })
             })
             .await?;
     }
     Ok(())
+}
+
+/// The same inside a transaction that changes what they are derived from.
+///
+/// # Errors
+/// [`ServiceError`].
+pub(super) async fn mark_all_homes(
+    scope: &PlatformScope,
+    tx: &WriteTx,
+    zone: BillingZone,
+    kind: MarkKind,
+    within: Span,
+) -> Result<(), ServiceError> {
+    for home in fleet::scopes(scope, tx).await? {
+        mark_home(scope, tx, &home, zone, kind, within).await?;
+    }
+    Ok(())
+}
+
+async fn mark_home(
+    scope: &PlatformScope,
+    tx: &WriteTx,
+    home: &StoredScope,
+    zone: BillingZone,
+    kind: MarkKind,
+    within: Span,
+) -> Result<(), ServiceError> {
+    let services = fleet::scope_services(scope, tx, home.id).await?;
+    let spans = services.iter().map(|service| Span::clamped(service.span.start(), service.edge).clip(within));
+    let mut hours = super::accept::hours_meeting(zone, spans);
+    // A day that has sums but no in-service time any more has to lose them.
+    let summed = levels::summed_days(scope, tx, home.id).await?;
+    let known = summed.into_iter().filter(|day| zone.day_span(*day).meets(within));
+    hours.extend(known.map(|day| (day, zone.day_start(day))));
+    if kind == MarkKind::Price {
+        hours = hours.into_iter().map(|(day, _)| (day, zone.day_start(day))).collect();
+    }
+    Ok(marks::mark_hours(scope, tx, home, kind, &hours).await?)
 }
 
 /// The leases that a worker holds, and when it last prolonged them.
@@ -222,7 +255,7 @@ async fn work_off(
     derived: &mut Derived,
     progress: &(dyn Fn(i64) + Send + Sync),
 ) -> Result<(), ServiceError> {
-    let homes = scopes_by_id(platform).await?;
+    let mut homes = scopes_by_id(platform).await?;
     loop {
         keep(platform, worker, held).await?;
         let buckets = held.buckets();
@@ -237,6 +270,10 @@ async fn work_off(
             })
             .await?;
         progress(left);
+        if days.iter().any(|(scope, _)| !homes.contains_key(scope)) {
+            // A node joined while this worker had its bucket.
+            homes = scopes_by_id(platform).await?;
+        }
         if !days.is_empty() {
             derive_days(platform, worker, held, &homes, days, derived).await?;
         } else if !tenant_days.is_empty() {
@@ -342,6 +379,8 @@ async fn derive_day(
                 let (inputs, result) = &*work;
                 marks::hold_lease(scope, tx, lease).await?;
                 let home = &inputs.home;
+                // In-service rows before marks: acceptance and the tick lock them in this order too.
+                fleet::note_counted(scope, tx, home.id, &result.counted).await?;
                 marks::clear(scope, tx, home, day, &inputs.marks).await?;
                 node_hour::replace(scope, tx, home.id, &result.changed).await?;
                 node_hour::remove(scope, tx, home.id, &result.removed).await?;
@@ -351,7 +390,6 @@ async fn derive_day(
                     let touched: BTreeSet<TenantId> = before_and_now.collect();
                     marks::mark_tenant_days(scope, tx, day, &touched).await?;
                 }
-                fleet::note_counted(scope, tx, home.id, &result.counted).await?;
                 let kinds = [FindingKind::UnknownProfile, FindingKind::SourceConflict];
                 findings::forget(scope, tx, home.id, &kinds, inputs.day_span).await?;
                 findings::write(scope, tx, &result.findings, now).await?;
@@ -547,6 +585,8 @@ impl DayInputs {
             counted: BTreeMap::new(),
             findings: Vec::new(),
         };
+        let is_hour = |start: &Instant| self.hours.iter().any(|hour| hour.start() == *start);
+        result.removed.extend(self.stored.keys().filter(|start| !is_hour(start)));
         let mut sums = DaySums::default();
         for hour in &self.hours {
             if !self.is_in_service(*hour) {

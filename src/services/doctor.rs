@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ctx::Platform;
 use super::derive::{self, DayInputs};
 use super::error::ServiceError;
-use crate::domain::period::{BillingZone, Day};
+use crate::domain::period::{BillingZone, Day, Span};
 use crate::store::{findings, fleet, journal, levels, node_hour, unit};
 
 /// One thing that was looked at.
@@ -119,27 +119,24 @@ struct Recount {
 /// Derives each day anew from the journal, without writing, and compares the bytes.
 async fn recount(platform: &Platform) -> Result<Recount, ServiceError> {
     let zone = platform.zone();
-    let (scopes, services, summed) = platform
-        .read(move |scope, tx| {
-            unit(async move {
-                let services = fleet::services(scope, tx).await?;
-                let summed = levels::summed_days(scope, tx).await?;
-                Ok::<_, ServiceError>((fleet::scopes(scope, tx).await?, services, summed))
-            })
-        })
-        .await?;
+    let scopes =
+        platform.read(move |scope, tx| unit(async move { Ok(fleet::scopes(scope, tx).await?) })).await?;
     let mut recount = Recount { days: 0, differing: Vec::new() };
     for home in scopes {
-        let mut days: BTreeSet<Day> =
-            summed.iter().filter(|(scope, _)| *scope == home.id).map(|(_, day)| *day).collect();
-        for service in services.iter().filter(|service| service.scope == home.id) {
-            let counted = crate::domain::period::Span::clamped(service.span.start(), service.edge);
-            days.extend(zone.days_meeting(counted));
-        }
         let id = home.id;
-        let starts = platform
-            .read(move |scope, tx| unit(async move { Ok(node_hour::starts(scope, tx, id).await?) }))
+        let (services, summed, starts) = platform
+            .read(move |scope, tx| {
+                unit(async move {
+                    let services = fleet::scope_services(scope, tx, id).await?;
+                    let summed = levels::summed_days(scope, tx, id).await?;
+                    Ok((services, summed, node_hour::starts(scope, tx, id).await?))
+                })
+            })
             .await?;
+        let mut days: BTreeSet<Day> = summed.into_iter().collect();
+        for service in services {
+            days.extend(zone.days_meeting(Span::clamped(service.span.start(), service.edge)));
+        }
         days.extend(starts.into_iter().map(|start| zone.day_of(start)));
         for day in days {
             let home = home.clone();

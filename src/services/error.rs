@@ -122,6 +122,7 @@ fn store_says(error: &StoreError) -> String {
         | StoreError::Setup(_)
         | StoreError::InUse { .. }
         | StoreError::LeaseLost { .. }
+        | StoreError::Ignored
         | StoreError::Abandoned => error.to_string(),
     }
 }

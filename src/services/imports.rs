@@ -427,11 +427,13 @@ pub async fn import_intervals(
         let name = ScopeName { kind: ScopeKind::Node, name: node };
         plans.push(Plan::new(&request.source, id, name, holdings, coverage));
     }
-    outcome.number = open_streams(platform, &request.source, &mut plans).await?;
+    let latest;
+    (outcome.number, latest) = open_streams(platform, &request.source, &mut plans).await?;
     let sent = send_all(platform, &request.source, plans, progress).await?;
     (outcome.stored, outcome.duplicates, outcome.refused_rows) =
         (sent.stored, sent.duplicates, sent.refused_rows);
-    if let Some(number) = outcome.number {
+    // An import that had broken off is finished under the number that it had.
+    if let Some(number) = latest.filter(|_| sent.stored > 0 || outcome.number.is_some()) {
         let taken = outcome.lines.saturating_sub(count(&outcome.bad)).saturating_sub(sent.refused_rows);
         finish(platform, &request.source, number, (taken, count(&outcome.bad))).await?;
     }
@@ -545,23 +547,25 @@ fn digest(holdings: &[Holding], coverage: &[Coverage]) -> [u8; 32] {
 }
 
 /// Opens the streams that are not there, under one new number of the source; reads the marks of the others.
+/// Returns the new number, and the latest of all.
 async fn open_streams(
     platform: &Platform,
     source: &Name,
     plans: &mut [Plan],
-) -> Result<Option<i64>, ServiceError> {
+) -> Result<(Option<i64>, Option<i64>), ServiceError> {
     let now = platform.now();
     let wanted: Vec<(Uuid, ScopeId, Vec<u8>)> =
         plans.iter().map(|plan| (plan.stream, plan.scope, plan.rows_hash.clone())).collect();
     let work = Arc::new((wanted, source.clone(), platform.actor.clone()));
-    let (number, marks) = platform
+    let (number, latest, marks) = platform
         .write(move |scope, tx| {
             let work = Arc::clone(&work);
             unit(async move {
                 let (wanted, source, actor) = &*work;
-                let (mut number, mut marks) = (None, Vec::with_capacity(wanted.len()));
+                let (mut number, mut latest, mut marks) = (None, None, Vec::with_capacity(wanted.len()));
                 for (id, home, rows_hash) in wanted {
                     if let Some(stream) = journal::find_stream(scope, tx, *id).await? {
+                        latest = latest.max(Some(stream.import_number));
                         marks.push(stream.mark);
                         continue;
                     }
@@ -584,16 +588,17 @@ async fn open_streams(
                     let stream =
                         Stream { id: *id, scope: *home, source: sender, import_number, mark: 0, rows_hash };
                     journal::open_stream(scope, tx, &stream, now).await?;
+                    latest = latest.max(Some(import_number));
                     marks.push(0);
                 }
-                Ok::<_, ServiceError>((number, marks))
+                Ok::<_, ServiceError>((number, latest, marks))
             })
         })
         .await?;
     for (plan, mark) in plans.iter_mut().zip(marks) {
         plan.mark = mark;
     }
-    Ok(number)
+    Ok((number, latest))
 }
 
 async fn finish(

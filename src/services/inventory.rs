@@ -13,7 +13,7 @@ use crate::domain::period::{Day, Span};
 use crate::domain::units::Instant;
 use crate::store::fleet::{NewDevice, ServiceInterval, StoredDevice, StoredScope};
 use crate::store::marks::MarkKind;
-use crate::store::{PlatformScope, WriteTx, fleet, marks, unit};
+use crate::store::{PlatformScope, WriteTx, fleet, installation, marks, unit};
 
 /// One line of an inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,6 +151,7 @@ struct Application<'a> {
 
 impl Application<'_> {
     async fn run(&self, lines: &[InventoryLine]) -> Result<InventoryOutcome, ServiceError> {
+        installation::lock(self.scope, self.tx).await?;
         let (scopes, devices) = self.ensure(lines).await?;
         let mut known: BTreeMap<i64, Vec<ServiceInterval>> = BTreeMap::new();
         for interval in fleet::services(self.scope, self.tx).await? {

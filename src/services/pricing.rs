@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::ctx::Platform;
+use super::derive::mark_all_homes;
 use super::error::ServiceError;
 use crate::domain::ids::Name;
 use crate::domain::money::{Currency, UnitPrice};
@@ -13,7 +14,7 @@ use crate::domain::period::Span;
 use crate::domain::price::{Book, PriceVersion};
 use crate::domain::units::Instant;
 use crate::store::marks::MarkKind;
-use crate::store::{prices, unit};
+use crate::store::{installation, prices, unit};
 use crate::wire::body;
 
 /// A price file. Prices are decimal strings: a bare number would be read as a float.
@@ -56,42 +57,43 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOu
     let hash = content_hash(&version);
     let (zone, currency, now) = (platform.zone(), platform.installation.currency, platform.now());
     let work = Arc::new(version);
-    let (outcome, replaced) = platform
+    platform
         .write(move |scope, tx| {
             let (version, file) = (Arc::clone(&work), file.clone());
             unit(async move {
-                let newest = prices::newest(scope, tx, version.name.as_str()).await?;
+                // Of two that publish at once, the second sees the first.
+                installation::lock(scope, tx).await?;
                 let mut version = (*version).clone();
-                let outcome = |version: &PriceVersion, is_new| PriceOutcome {
-                    name: version.name.clone(),
-                    revision: version.revision,
-                    effective: version.effective,
-                    prices: version.prices.len(),
-                    is_new,
-                };
-                if let Some((revision, known)) = newest {
+                if let Some((revision, known)) = prices::newest(scope, tx, version.name.as_str()).await? {
                     version.revision = revision;
                     if known == hash {
-                        return Ok((outcome(&version, false), Span::clamped(Instant::MIN, Instant::MIN)));
+                        return Ok(outcome_of(&version, false));
                     }
                     version.revision += 1;
                 }
                 let book = prices::book(scope, tx).await?;
                 book.admit(&version, zone, currency)
-                    .map_err(|source| ServiceError::Price { file: file.clone(), source })?;
-                let replaced = book.versions().iter().find(|other| other.name == version.name);
-                let replaced = replaced.map_or(version.effective, |other| other.effective);
+                    .map_err(|source| ServiceError::Price { file, source })?;
                 prices::publish(scope, tx, &version, &hash, now).await?;
-                Ok::<_, ServiceError>((outcome(&version, true), replaced))
+                // Both the hours that gain a price and those that lose one, in the transaction that does it.
+                let replaced = book.versions().iter().find(|other| other.name == version.name);
+                for span in replaced.map(|other| other.effective).into_iter().chain([version.effective]) {
+                    mark_all_homes(scope, tx, zone, MarkKind::Price, span).await?;
+                }
+                Ok(outcome_of(&version, true))
             })
         })
-        .await?;
-    if outcome.is_new {
-        // Both the hours that gain a price and those that lose one.
-        super::derive::mark_services(platform, MarkKind::Price, outcome.effective).await?;
-        super::derive::mark_services(platform, MarkKind::Price, replaced).await?;
+        .await
+}
+
+fn outcome_of(version: &PriceVersion, is_new: bool) -> PriceOutcome {
+    PriceOutcome {
+        name: version.name.clone(),
+        revision: version.revision,
+        effective: version.effective,
+        prices: version.prices.len(),
+        is_new,
     }
-    Ok(outcome)
 }
 
 fn read(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
@@ -99,9 +101,6 @@ fn read(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
     let parsed: PriceFile =
         toml::from_str(text).map_err(|error| refused(error.to_string().trim_end().to_owned()))?;
     let name = Name::parse(&parsed.name).map_err(|error| refused(format!("name {error}")))?;
-    if name.as_str().contains(['#', '/']) {
-        return Err(refused("name holds `#` or `/`, which items use".to_owned()));
-    }
     let instant =
         |field: &str, text: &str| Instant::parse(text).map_err(|error| refused(format!("{field} {error}")));
     let start = instant("effective_from", &parsed.effective_from)?;

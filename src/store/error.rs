@@ -47,6 +47,9 @@ pub enum StoreError {
         /// The bucket.
         bucket: i64,
     },
+    /// A statement failed and the unit of work went on as if it had not: nothing of it was kept.
+    #[error("a statement failed and its error was ignored; nothing was kept")]
+    Ignored,
     /// The unit of work ended without an answer: it panicked, or the process is ending.
     #[error("the unit of work ended without an answer")]
     Abandoned,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::backend::lock_clause;
 use super::{PlatformScope, ReadTx, StoreError, WriteTx};
 use crate::domain::device::{DeclaredKind, DeclaredState, Device};
 use crate::domain::ids::{Bucket, Name, ScopeId, ScopeKind, ScopeName};
@@ -95,6 +96,15 @@ pub async fn find_scope(
     .transpose()
 }
 
+/// Locks a scope's row until the transaction ends.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn lock_scope(_scope: &PlatformScope, tx: &WriteTx, scope: ScopeId) -> Result<(), StoreError> {
+    let sql = format!("SELECT scope_id FROM scope WHERE scope_id = $1{}", lock_clause(tx.dialect()));
+    tx.one(&sql, vec![scope.stored().into()]).await.map(|_| ())
+}
+
 /// Makes the scopes that are missing.
 ///
 /// # Errors
@@ -184,6 +194,21 @@ fn service_of(row: &super::unit::Row) -> Result<ServiceInterval, StoreError> {
 pub async fn services(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<ServiceInterval>, StoreError> {
     let sql = format!("SELECT {SERVICE_COLUMNS} FROM device_service ORDER BY device_id, from_us");
     tx.all(&sql, vec![]).await?.iter().map(service_of).collect()
+}
+
+/// The in-service intervals of one scope.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn scope_services(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+) -> Result<Vec<ServiceInterval>, StoreError> {
+    let sql = format!(
+        "SELECT {SERVICE_COLUMNS} FROM device_service WHERE scope_id = $1 ORDER BY device_id, from_us"
+    );
+    tx.all(&sql, vec![scope.stored().into()]).await?.iter().map(service_of).collect()
 }
 
 /// In-service intervals whose hours the tick has not all asked for yet.
@@ -286,13 +311,14 @@ pub async fn counted_services(
     tx: &ReadTx,
     within: Span,
 ) -> Result<Vec<CountedService>, StoreError> {
-    let sql = "SELECT from_us, to_us, counted_to_us FROM device_service \
+    let sql = "SELECT from_us, to_us, counted_to_us, scope_id, device_id FROM device_service \
                WHERE from_us < $1 AND (to_us IS NULL OR to_us > $2)";
     let rows = tx.all(sql, vec![within.end().micros().into(), within.start().micros().into()]).await?;
     rows.iter()
         .map(|row| {
             let counted_to = Instant::from_micros(row.get(2)?);
-            Ok(CountedService { span: span_of(row.get(0)?, row.get(1)?), counted_to })
+            let (scope, device) = (ScopeId::from_stored(row.get(3)?), row.get(4)?);
+            Ok(CountedService { scope, device, span: span_of(row.get(0)?, row.get(1)?), counted_to })
         })
         .collect()
 }

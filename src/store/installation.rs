@@ -1,5 +1,6 @@
 //! The one row that says what this installation is.
 
+use super::backend::lock_clause;
 use super::{PlatformScope, ReadTx, StoreError, WriteTx};
 use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
@@ -99,6 +100,16 @@ pub async fn set_billing(
         BillingZone::database_version().to_owned().into(),
     ];
     tx.run(sql, values).await.map(|_| ())
+}
+
+/// Locks the installation until the transaction ends: of two that change prices or the fleet at once, each sees
+/// what the other did.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn lock(_scope: &PlatformScope, tx: &WriteTx) -> Result<(), StoreError> {
+    let sql = format!("SELECT installation_id FROM installation{}", lock_clause(tx.dialect()));
+    tx.one(&sql, vec![]).await.map(|_| ())
 }
 
 /// Fixes zone and currency, which the first accepted batch does.

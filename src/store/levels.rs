@@ -287,17 +287,34 @@ impl Names {
     }
 }
 
-/// Scopes' days for which sums are stored, in order.
+/// The days for which sums of a scope are stored, in order.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn summed_days(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<(ScopeId, Day)>, StoreError> {
-    let sql = "SELECT DISTINCT scope_id, day FROM node_day WHERE revision = 0 ORDER BY scope_id, day";
+pub async fn summed_days(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+) -> Result<Vec<Day>, StoreError> {
+    let sql = "SELECT DISTINCT day FROM node_day WHERE scope_id = $1 AND revision = 0 ORDER BY day";
+    let rows = tx.all(sql, vec![scope.stored().into()]).await?;
+    rows.iter()
+        .map(|row| Day::from_stored(row.get(0)?).map_err(|error| StoreError::corrupt("a sum", error)))
+        .collect()
+}
+
+/// The days and tenants for which either level has sums.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn tenant_days(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<(Day, TenantId)>, StoreError> {
+    let sql = "SELECT day, tenant_id FROM node_day WHERE revision = 0 UNION \
+               SELECT day, tenant_id FROM tenant_day WHERE revision = 0 ORDER BY day, tenant_id";
     let rows = tx.all(sql, vec![]).await?;
     rows.iter()
         .map(|row| {
-            let day = Day::from_stored(row.get(1)?).map_err(|error| StoreError::corrupt("a sum", error))?;
-            Ok((ScopeId::from_stored(row.get(0)?), day))
+            let day = Day::from_stored(row.get(0)?).map_err(|error| StoreError::corrupt("a sum", error))?;
+            Ok((day, TenantId::from_stored(row.get(1)?)))
         })
         .collect()
 }

@@ -267,7 +267,8 @@ pub struct Lease {
     pub epoch: i64,
 }
 
-/// Takes buckets that have marks and that nobody holds, at most `limit`.
+/// Takes buckets that have marks and that nobody else holds, at most `limit`. One's own, which an error may have
+/// left behind, are taken again under a new epoch.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -281,12 +282,12 @@ pub async fn take_leases(
 ) -> Result<Vec<Lease>, StoreError> {
     let skip = if lock_clause(tx.dialect()).is_empty() { "" } else { " FOR UPDATE SKIP LOCKED" };
     let sql = format!(
-        "SELECT bucket, epoch FROM bucket_lease WHERE until_us <= $1 AND (\
+        "SELECT bucket, epoch FROM bucket_lease WHERE (until_us <= $1 OR holder = $3) AND (\
          EXISTS (SELECT 1 FROM dirty_node n WHERE n.bucket = bucket_lease.bucket) OR \
          EXISTS (SELECT 1 FROM dirty_tenant_day t WHERE t.bucket = bucket_lease.bucket)) \
          ORDER BY bucket LIMIT $2{skip}"
     );
-    let rows = tx.all(&sql, vec![now.micros().into(), limit.into()]).await?;
+    let rows = tx.all(&sql, vec![now.micros().into(), limit.into(), holder.to_owned().into()]).await?;
     let mut leases = Vec::with_capacity(rows.len());
     for row in rows {
         let lease = Lease { bucket: row.get(0)?, epoch: row.get::<i64>(1)? + 1 };

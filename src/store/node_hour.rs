@@ -3,6 +3,8 @@
 //! The body is JSON under zstd with natural keys only, so that equal contents have equal bytes on every
 //! database and after every rebuild. A new layout is a new version number beside the old.
 
+use std::io::Read;
+
 use serde::{Deserialize, Serialize};
 
 use super::backend::{Partitioned, make_room};
@@ -16,6 +18,9 @@ use crate::domain::period::Span;
 use crate::domain::segment::{Conflict, DeviceSegments, Holder, HourSegments, Segment};
 use crate::domain::units::{Instant, Quantity};
 use crate::domain::usage::{Evidence, EvidenceField, Slice, SliceSize, Source, SourceRank};
+
+/// Largest unpacked body. Acceptance bounds how many holders a device has at once, so none comes near it.
+const BYTES_MAX: usize = 64 << 20;
 
 /// The revision of an open month.
 pub const OPEN_REVISION: i64 = 0;
@@ -148,6 +153,9 @@ pub fn encode(hour: &NodeHour) -> Result<Vec<u8>, StoreError> {
         covered_ns: segments.covered_nanos,
     };
     let json = serde_json::to_vec(&body).map_err(corrupt)?;
+    if json.len() > BYTES_MAX {
+        return Err(corrupt(format!("{} bytes are more than {BYTES_MAX}", json.len())));
+    }
     zstd::bulk::compress(&json, 1).map_err(corrupt)
 }
 
@@ -170,10 +178,13 @@ fn part_to_v1(part: &Part) -> PartV1 {
 /// # Errors
 /// [`StoreError::Corrupt`] when it is not one.
 pub fn decode(body: &[u8]) -> Result<NodeHour, StoreError> {
-    /// No node-hour that this program writes comes near it.
-    const BYTES_MAX: usize = 64 << 20;
-    let json =
-        zstd::bulk::decompress(body, BYTES_MAX.min(body.len().saturating_mul(2_000))).map_err(corrupt)?;
+    let mut json = Vec::with_capacity(body.len().saturating_mul(8).min(BYTES_MAX));
+    let decoder = zstd::stream::read::Decoder::new(body).map_err(corrupt)?;
+    let limit = u64::try_from(BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    decoder.take(limit).read_to_end(&mut json).map_err(corrupt)?;
+    if json.len() > BYTES_MAX {
+        return Err(corrupt(format!("it unpacks to more than {BYTES_MAX} bytes")));
+    }
     let body: BodyV1 = serde_json::from_slice(&json).map_err(corrupt)?;
     if body.v != 1 {
         return Err(corrupt(format!("version {}", body.v)));

@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -18,6 +19,8 @@ use super::error::{StoreError, UnitError};
 #[derive(Debug)]
 pub struct ReadTx {
     connection: DatabaseTransaction,
+    /// Set by the first statement that fails: one error ends the unit, also where the work goes on.
+    failed: AtomicBool,
 }
 
 /// A transaction that writes, and reads what it wrote.
@@ -29,7 +32,7 @@ pub struct WriteTx {
 /// What the repository functions need of either transaction.
 impl ReadTx {
     pub(in crate::store) fn new(connection: DatabaseTransaction) -> Self {
-        Self { connection }
+        Self { connection, failed: AtomicBool::new(false) }
     }
 
     pub(in crate::store) fn into_inner(self) -> DatabaseTransaction {
@@ -40,13 +43,23 @@ impl ReadTx {
         self.connection.get_database_backend()
     }
 
+    /// What a statement's failure means, noted so that the unit cannot be committed.
+    fn fail(&self, error: sea_orm::DbErr) -> StoreError {
+        self.failed.store(true, Ordering::Relaxed);
+        classify(error)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     pub(in crate::store) fn connection(&self) -> &DatabaseTransaction {
         &self.connection
     }
 
     pub(in crate::store) async fn all(&self, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
-        let rows = self.connection.query_all_raw(statement).await.map_err(classify)?;
+        let rows = self.connection.query_all_raw(statement).await.map_err(|error| self.fail(error))?;
         Ok(rows.into_iter().map(Row).collect())
     }
 
@@ -56,7 +69,7 @@ impl ReadTx {
         values: Vec<Value>,
     ) -> Result<Option<Row>, StoreError> {
         let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
-        Ok(self.connection.query_one_raw(statement).await.map_err(classify)?.map(Row))
+        Ok(self.connection.query_one_raw(statement).await.map_err(|error| self.fail(error))?.map(Row))
     }
 }
 
@@ -72,7 +85,7 @@ impl WriteTx {
     /// Runs a statement; returns how many rows it touched.
     pub(in crate::store) async fn run(&self, sql: &str, values: Vec<Value>) -> Result<u64, StoreError> {
         let statement = Statement::from_sql_and_values(self.dialect(), sql, values);
-        Ok(self.connection.execute_raw(statement).await.map_err(classify)?.rows_affected())
+        Ok(self.connection.execute_raw(statement).await.map_err(|error| self.fail(error))?.rows_affected())
     }
 
     /// Inserts many rows of one width in few statements. `after` follows the values (ON CONFLICT …).
@@ -161,6 +174,8 @@ where
             // A panic in one unit must not take the writer, and with it everyone else's.
             let done = AssertUnwindSafe(work).catch_unwind().await;
             let done = done.unwrap_or_else(|_| Err(E::from(StoreError::Abandoned)));
+            // A server's COMMIT of a transaction with a failed statement is a silent ROLLBACK.
+            let done = if done.is_ok() && tx.has_failed() { Err(E::from(StoreError::Ignored)) } else { done };
             let succeeded = done.is_ok();
             *result = Some(done);
             succeeded

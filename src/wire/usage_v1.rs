@@ -28,18 +28,17 @@ use crate::domain::usage::{
 /// The version's word.
 pub const VERSION: &str = "usage_v1";
 
-/// The message; `S`, `E`, `R` and `C` are its entries, typed or still raw.
+/// The message; `D`, `S`, `E`, `R` and `C` are its entries, typed or still raw.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message<'a, S, E, R, C> {
+struct Message<'a, D, S, E, R, C> {
     #[serde(borrow)]
     v: Cow<'a, str>,
     #[serde(borrow)]
     scope: ScopeMessage<'a>,
     #[serde(borrow)]
     source: SourceMessage<'a>,
-    #[serde(borrow)]
-    devices: Vec<Cow<'a, str>>,
+    devices: Vec<D>,
     slices: Vec<S>,
     evidence: Vec<E>,
     rows: Vec<R>,
@@ -241,14 +240,15 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
 /// # Errors
 /// [`DecodeError`] when nothing can be read.
 pub fn decode(message: &[u8], scope: &ScopeName, within: Span) -> Result<Decoded, DecodeError> {
-    type Typed<'a> = Message<'a, SliceMessage<'a>, EvidenceMessage<'a>, RowMessage, CoverageMessage<'a>>;
-    type Raw<'a> = Message<'a, &'a RawValue, &'a RawValue, &'a RawValue, &'a RawValue>;
+    type Typed<'a> =
+        Message<'a, Cow<'a, str>, SliceMessage<'a>, EvidenceMessage<'a>, RowMessage, CoverageMessage<'a>>;
+    type Raw<'a> = Message<'a, &'a RawValue, &'a RawValue, &'a RawValue, &'a RawValue, &'a RawValue>;
     // The common case reads each entry once. Only where one does not fit is every entry tried on its own.
     if let Ok(typed) = serde_json::from_slice::<Typed<'_>>(message) {
-        return Reader::new(scope, within).read(typed.map(Ok, Ok, Ok, Ok));
+        return Reader::new(scope, within).read(typed.map(Ok, Ok, Ok, Ok, Ok));
     }
     let raw = serde_json::from_slice::<Raw<'_>>(message).map_err(DecodeError::NotThisShape)?;
-    Reader::new(scope, within).read(raw.map(entry, entry, entry, entry))
+    Reader::new(scope, within).read(raw.map(entry, entry, entry, entry, entry))
 }
 
 fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
@@ -259,19 +259,20 @@ fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
     })
 }
 
-impl<'a, S, E, R, C> Message<'a, S, E, R, C> {
-    fn map<S2, E2, R2, C2>(
+impl<'a, D, S, E, R, C> Message<'a, D, S, E, R, C> {
+    fn map<D2, S2, E2, R2, C2>(
         self,
+        device: impl Fn(D) -> D2,
         slice: impl Fn(S) -> S2,
         evidence: impl Fn(E) -> E2,
         row: impl Fn(R) -> R2,
         coverage: impl Fn(C) -> C2,
-    ) -> Message<'a, S2, E2, R2, C2> {
+    ) -> Message<'a, D2, S2, E2, R2, C2> {
         Message {
             v: self.v,
             scope: self.scope,
             source: self.source,
-            devices: self.devices,
+            devices: self.devices.into_iter().map(device).collect(),
             slices: self.slices.into_iter().map(slice).collect(),
             evidence: self.evidence.into_iter().map(evidence).collect(),
             rows: self.rows.into_iter().map(row).collect(),
@@ -282,6 +283,7 @@ impl<'a, S, E, R, C> Message<'a, S, E, R, C> {
 
 type Entries<'a> = Message<
     'a,
+    Result<Cow<'a, str>, String>,
     Result<SliceMessage<'a>, String>,
     Result<EvidenceMessage<'a>, String>,
     Result<RowMessage, String>,
@@ -316,8 +318,8 @@ impl<'a> Reader<'a> {
         }
         let source = read_source(&message.source)?;
         let mut batch = Batch::default();
-        let devices =
-            self.each("devices", message.devices, |text| Name::parse(&text).map_err(|e| e.to_string()));
+        let devices = self
+            .each("devices", message.devices, |text| Name::parse(&text?).map_err(|error| error.to_string()));
         let slices = self.each("slices", message.slices, |slice| read_slice(slice?, &devices));
         let slices = keep(slices, &mut batch.slices);
         let evidence = self.each("evidence", message.evidence, |seen| read_evidence(seen?, source.rank));

@@ -37,7 +37,7 @@ impl Backend {
 
     /// Locks, migrates and opens a file.
     pub(in crate::store) async fn open(path: &Path, holder: &str) -> Result<Self, StoreError> {
-        let lock = sqlite::FileLock::take(path, holder)?;
+        let lock = sqlite::FileLock::take(path, holder).await?;
         super::migrate::migrate_file(path).await?;
         sqlite::Sqlite::open(path, lock).await.map(Self::Sqlite)
     }

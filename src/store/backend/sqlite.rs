@@ -30,7 +30,6 @@ pub(in crate::store) struct Sqlite {
     readers: DatabaseConnection,
     queue: mpsc::Sender<Box<dyn Job>>,
     path: PathBuf,
-    _lock: FileLock,
 }
 
 impl Sqlite {
@@ -39,8 +38,9 @@ impl Sqlite {
         let writer = Database::connect(options(path, 1, false)).await.map_err(classify)?;
         let readers = Database::connect(options(path, READERS, true)).await.map_err(classify)?;
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(write_all(writer, jobs));
-        Ok(Self { readers, queue, path: path.to_owned(), _lock: lock })
+        // The lock goes with the writer, which may still work off what callers that went away handed in.
+        tokio::spawn(write_all(writer, jobs, lock));
+        Ok(Self { readers, queue, path: path.to_owned() })
     }
 
     pub(in crate::store) fn describe(&self) -> String {
@@ -84,7 +84,7 @@ pub(in crate::store) fn file_options(
 }
 
 /// The writer: takes what waits, runs each unit in a savepoint, commits once, then answers all.
-async fn write_all(connection: DatabaseConnection, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+async fn write_all(connection: DatabaseConnection, mut jobs: mpsc::Receiver<Box<dyn Job>>, _lock: FileLock) {
     while let Some(first) = jobs.recv().await {
         let mut group = vec![first];
         while group.len() < GROUP_MAX {
@@ -132,7 +132,7 @@ pub(in crate::store) struct FileLock(#[expect(dead_code, reason = "held for the 
 
 impl FileLock {
     /// Takes the lock and writes into it who holds it.
-    pub(in crate::store) fn take(database: &Path, holder: &str) -> Result<Self, StoreError> {
+    pub(in crate::store) async fn take(database: &Path, holder: &str) -> Result<Self, StoreError> {
         let path = database.with_extension("lock");
         let setup = |error: std::io::Error| StoreError::Setup(format!("{}: {error}", path.display()));
         let mut file = OpenOptions::new()
@@ -142,7 +142,7 @@ impl FileLock {
             .truncate(false)
             .open(&path)
             .map_err(setup)?;
-        match file.try_lock() {
+        match try_lock_awhile(&file).await {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
                 let mut holder = String::new();
@@ -160,6 +160,19 @@ impl FileLock {
         file.write_all(holder.as_bytes()).map_err(setup)?;
         Ok(Self(file))
     }
+}
+
+/// Tries for half a second: whoever has the file may be about to end.
+async fn try_lock_awhile(file: &File) -> Result<(), std::fs::TryLockError> {
+    for _ in 0..25 {
+        match file.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            ended => return ended,
+        }
+    }
+    file.try_lock()
 }
 
 /// BUSY and LOCKED with all their extended codes.

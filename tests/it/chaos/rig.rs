@@ -20,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The count of a test: all of it in a long run, else a tenth.
 pub fn counts(long: u32) -> u32 {
     #[expect(clippy::disallowed_methods, reason = "the length of a run is its caller's choice")]
-    let is_long = std::env::var_os("FATIA_LONG").is_some_and(|value| value == "1");
+    let is_long = std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1");
     if is_long { long } else { (long / 10).max(1) }
 }
 

@@ -56,7 +56,7 @@ fn a_fault_in_the_settings_names_its_key_and_where_it_was_set() {
     check("FATIA_BILLING__ZONE", "Nowhere", &["`Nowhere`", "BILLING.ZONE", "environment"]);
     check("FATIA_COLOUR", "red", &["`colour`", "environment"]);
     check("FATIA_DATABASE_URL", "x", &["`database_url`", "environment"]);
-    check("FATIA_WORKER__LEASE_SECONDS", "soon", &["WORKER.LEASE_SECONDS", "environment"]);
+    check("FATIA_WORKER__LEASE_SECONDS", "soon", &["lease_seconds", "environment", "a whole number"]);
 
     let fatia = Fatia::new();
     fatia.run(&["--config", "nowhere.toml", "doctor"]).ended(1).told(&["nowhere.toml is not there"]);
@@ -125,7 +125,7 @@ fn a_url_of_another_kind_of_database_is_refused_as_such() {
         let ran = Fatia::new().with("DATABASE_URL", url).run(&["doctor"]).ended(1);
         assert!(!ran.err.contains("Connection refused"), "{url} was taken for PostgreSQL: {ran}");
         assert!(!ran.err.contains("SECRET"), "{ran}");
-        ran.told(&["postgres"]);
+        ran.told(&["PostgreSQL"]);
     }
 }
 

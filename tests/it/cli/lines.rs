@@ -39,7 +39,7 @@ fn each_bad_line_is_reported_with_its_number_and_reason_and_the_good_ones_are_ta
     let table: Vec<(String, String)> = vec![
         (but("mps", "quantum"), no_mode("quantum")),
         (but("mps", "MPS"), no_mode("MPS")),
-        (but("mps", ""), no_mode("")),
+        (but("mps", ""), "mode is empty".to_owned()),
         (but("250000", "0"), "share_ppm 0 is not between 1 and 1000000".to_owned()),
         (but("250000", "1000001"), "share_ppm 1000001 is not between 1 and 1000000".to_owned()),
         (but("250000", "-5"), "share_ppm -5 is not between 1 and 1000000".to_owned()),
@@ -69,7 +69,7 @@ fn each_bad_line_is_reported_with_its_number_and_reason_and_the_good_ones_are_ta
             "end 2026-09-01T00:00:00Z lies before start 2026-09-01T08:00:00Z".to_owned(),
         ),
         (but(times, "yesterday,"), no_instant("start", "yesterday")),
-        (but(times, ","), no_instant("start", "")),
+        (but(times, ","), "start is empty".to_owned()),
         (
             but(times, "2026-09-01T00:00:00Z,2199-01-01T00:00:00Z"),
             "end 2199-01-01T00:00:00Z lies in the future; leave it empty for what still runs".to_owned(),
@@ -209,7 +209,7 @@ fn a_file_that_is_no_table_is_an_error_and_changes_nothing() {
     check(Some(&INVENTORY.replace("gpu_index", "slot")), "line 1: unknown column `slot`; known are: node");
     check(Some(&INVENTORY.replace("gpu_index", "node")), "line 1: column `node` stands twice");
     check(Some("node,gpu_uuid,gpu_model\n"), "line 1: column `in_service_from` is missing");
-    check(Some(""), "column `node` is missing");
+    check(Some(""), "inventory.csv: is empty");
     check(None, "No such file");
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fatia::domain::allocation::{DeviceFacts, divide};
 use fatia::domain::cost::{DayKey, DaySums, NodeHour};
-use fatia::domain::ids::Name;
+use fatia::domain::ids::{Name, ScopeId};
 use fatia::domain::mapping::MappingRules;
 use fatia::domain::money::UnitPrice;
 use fatia::domain::period::{Day, Span};
@@ -114,11 +114,13 @@ impl World {
 
     /// The right side of the identity.
     pub(super) fn counted_services(&self) -> Vec<CountedService> {
-        let of = |device: &FleetDevice| {
-            let counted_to = device.counted_to;
-            device.services.clone().into_iter().map(move |span| CountedService { span, counted_to })
+        let of = |(number, device): (i64, &FleetDevice)| {
+            let (counted_to, scope) =
+                (device.counted_to, ScopeId::from_stored(i64::try_from(device.node).unwrap()));
+            let spans = device.services.clone().into_iter();
+            spans.map(move |span| CountedService { scope, device: number, span, counted_to })
         };
-        self.devices.iter().flat_map(of).collect()
+        (0..).zip(&self.devices).flat_map(of).collect()
     }
 
     /// The month's report.

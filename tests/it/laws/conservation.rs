@@ -63,7 +63,7 @@ fn rounding_is_less_than_one_micro_hour_a_leaf_and_the_platforms() {
     });
 }
 
-// BUG in src/domain/report.rs, `in_service`: it rounds each in-service span down on its own, and DESIGN §2 the
+// Once a fault of src/domain/report.rs, `in_service`: it rounds each in-service span down on its own, and DESIGN §2 the
 // device-hour. See `a_device_that_comes_back_within_an_hour_reconciles` for the smallest example.
 #[test]
 fn a_month_reconciles_whatever_happens() {
@@ -174,7 +174,7 @@ fn a_lost_part_is_missing_by_exactly_its_quantity() {
     });
 }
 
-// BUG in src/domain/report.rs, `in_service`, as above: where two spans of one device meet the same hour.
+// Once a fault of src/domain/report.rs, `in_service`, as above: where two spans of one device meet the same hour.
 #[test]
 fn a_lost_in_service_span_is_missing_by_exactly_its_time() {
     holds(150, (worlds(), any::<prop::sample::Index>()), |(world, which)| {
@@ -198,7 +198,7 @@ fn a_lost_in_service_span_is_missing_by_exactly_its_time() {
     });
 }
 
-// BUG in src/domain/report.rs, `in_service`: two minutes in service within one hour are 2/60 h = 33,333 µh as
+// Once a fault of src/domain/report.rs, `in_service`: two minutes in service within one hour are 2/60 h = 33,333 µh as
 // parts and 16,666 + 16,666 µh on the right side. The right side has to be summed by node, device and hour first.
 #[test]
 fn a_device_that_comes_back_within_an_hour_reconciles() {
@@ -224,7 +224,7 @@ fn a_device_that_comes_back_within_an_hour_reconciles() {
     assert_eq!(reconciliation.difference, Quantity::ZERO);
 }
 
-// BUG in src/domain/price.rs: sums and reports know an item by its text, and `a#1/b` revision 2 key `c` reads like
+// Once a fault of src/domain/price.rs: sums and reports know an item by its text, and `a#1/b` revision 2 key `c` reads like
 // `a` revision 1 key `b#2/c`: hours of one are then priced by the other. A version's name may not hold `#`.
 #[test]
 fn items_that_are_admitted_have_texts_of_their_own() {

@@ -1,7 +1,7 @@
 //! Laws as properties: what holds for every fleet, every batch, every order of arrival and every zone.
 //!
 //! Cases come from a fixed seed, so a run repeats itself, and a failure shrinks to its smallest input.
-//! `FATIA_LONG=1` draws forty times as many.
+//! `LONG_TESTS=1` draws forty times as many.
 //!
 //! Owns: random fleets ([`world`]), their account from claims to report ([`account`]), and a second, naive
 //! computation of the same account ([`exact`]) that shares no code with the first. Does not own: examples of
@@ -28,7 +28,7 @@ const SEED: u64 = 0x_fa71_a000;
 /// Whether the long run was asked for.
 #[expect(clippy::disallowed_methods, reason = "a switch of the tests themselves, which have no settings")]
 fn is_long() -> bool {
-    std::env::var("FATIA_LONG").is_ok_and(|value| value == "1")
+    std::env::var("LONG_TESTS").is_ok_and(|value| value == "1")
 }
 
 /// Checks that a law holds for `cases` random inputs; panics with the smallest input for which it does not.

@@ -65,7 +65,7 @@ fn a_damaged_body_is_an_error_or_another_node_hour_and_never_a_panic() {
     });
 }
 
-// BUG in src/store/node_hour.rs: `decode` takes at most 2,000 times the body's bytes and at most 64 MiB, and
+// Once a fault of src/store/node_hour.rs: `decode` takes at most 2,000 times the body's bytes and at most 64 MiB, and
 // `encode` writes what is more. Equal holders compress better than that; and one batch of 5,000 nested holdings
 // of one device, which acceptance takes, becomes 150 MB of JSON, because each segment lists all its holders.
 #[test]

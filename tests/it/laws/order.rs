@@ -154,7 +154,7 @@ fn any_order_repetition_and_split_gives_the_same_bytes() {
     });
 }
 
-// BUG in src/domain/segment.rs, `Claims::standing`: it drops equal pieces of a holding and not pieces that overlap.
+// Once a fault of src/domain/segment.rs, `Claims::standing`: it drops equal pieces of a holding and not pieces that overlap.
 // See `pieces_of_one_holding_that_overlap_count_once` for the smallest example.
 #[test]
 fn what_was_sent_whole_and_again_in_pieces_counts_once() {
@@ -188,7 +188,7 @@ fn quarters(pieces: &[[(i64, i64); 2]]) -> Claims {
     claims
 }
 
-// BUG in src/domain/segment.rs, `Claims::standing`: (0, 40) and (20, 60) of one holding hold it twice from 20 to
+// Once a fault of src/domain/segment.rs, `Claims::standing`: (0, 40) and (20, 60) of one holding hold it twice from 20 to
 // 40. Pieces of equal source, slice, evidence and uncut span have to be merged, not only compared.
 #[test]
 fn pieces_of_one_holding_that_overlap_count_once() {
@@ -197,7 +197,7 @@ fn pieces_of_one_holding_that_overlap_count_once() {
     assert_eq!(quarters(&[[(0, 40), (0, 60)], [(20, 60), (0, 60)]]).fold(&[hour]), whole);
 }
 
-// BUG in src/domain/segment.rs, `Sweep::over`: a claim that lies in a hole of the run is still among the active
+// Once a fault of src/domain/segment.rs, `Sweep::over`: a claim that lies in a hole of the run is still among the active
 // ones in the first span after the hole. Ended claims have to go after new ones have come, not before.
 #[test]
 fn what_was_held_between_two_hours_is_held_in_neither() {
@@ -210,7 +210,7 @@ fn what_was_held_between_two_hours_is_held_in_neither() {
     }
 }
 
-// BUG in src/domain/segment.rs: see the two examples above.
+// Once a fault of src/domain/segment.rs: see the two examples above.
 #[test]
 fn an_hour_folds_alike_alone_in_a_run_and_in_a_run_with_holes() {
     holds(100, (worlds(), any::<u64>()), |(world, mask)| {

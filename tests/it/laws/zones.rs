@@ -141,7 +141,7 @@ fn days_have_as_many_hours_as_their_zone_gives_them() {
     check("Pacific/Apia", "2011-12-30", "2011-12-30T10:00:00Z", 0);
 }
 
-// BUG in src/domain/period.rs, `hours_of`: `plus_micros` stops at 1970 and 2200, so that east of Greenwich the
+// Once a fault of src/domain/period.rs, `hours_of`: `plus_micros` stops at 1970 and 2200, so that east of Greenwich the
 // first hour of 1970-01-01 is as long as the zone's offset, and west of it the hours of 2199-12-31 never end.
 #[test]
 fn the_first_and_the_last_accepted_day_have_hours_like_all_others() {
