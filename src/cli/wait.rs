@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Ending, tell};
 use crate::services::ctx::Platform;
-use crate::services::derive::{self, Worker};
+use crate::services::derive::{self, Awaited, Worker};
 use crate::services::error::ServiceError;
 
 /// Between two looks at what is left.
@@ -59,9 +59,10 @@ pub(super) async fn until_derived(
 
 async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<(), ServiceError> {
     let now = Instant::now;
-    let (mut last_work, mut least, mut told) = (now(), i64::MAX, false);
+    let (mut last_work, mut least, mut told) = (now(), usize::MAX, false);
+    let mut awaited = Awaited::now(platform).await?;
     loop {
-        let left = derive::pending(platform).await?;
+        let left = awaited.left(platform).await?;
         if left == 0 {
             line.clear();
             return Ok(());
@@ -72,7 +73,7 @@ async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<()
             told = true;
             tell("nobody works on what is marked: start `fatia worker` (or use --no-wait); waiting");
         }
-        line.show(&format!("waiting for a worker: {left} marks left"));
+        line.show(&format!("waiting for a worker: {left} days left"));
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -82,11 +82,18 @@ pub async fn derive_all(
             return Ok(derived);
         }
         let mut held = Held { leases, renewed: platform.now() };
-        let result = work_off(platform, worker, &mut held, &mut derived, progress).await;
+        let mut failed = Failed::new();
+        let result = work_off(platform, worker, &mut held, &mut failed, &mut derived, progress).await;
         release(platform, held.leases).await?;
         result?;
+        if let Some((_, error)) = failed.pop_first() {
+            return Err(error);
+        }
     }
 }
+
+/// Days that could not be derived, with the reason: they keep their marks, and the others go on without them.
+type Failed = BTreeMap<(ScopeId, Day), ServiceError>;
 
 /// How many marks there are.
 ///
@@ -94,6 +101,55 @@ pub async fn derive_all(
 /// [`ServiceError`].
 pub async fn pending(platform: &Platform) -> Result<i64, ServiceError> {
     platform.read(move |scope, tx| unit(async move { Ok(marks::count(scope, tx).await?) })).await
+}
+
+/// What was marked at some moment, and has not been seen without its mark since.
+///
+/// On a fleet that reports all the time something is always marked; what somebody waits for is that the marks of
+/// a moment are worked off.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Awaited {
+    days: BTreeSet<(ScopeId, Day)>,
+    tenant_days: Option<BTreeSet<(TenantId, Day)>>,
+}
+
+impl Awaited {
+    /// Everything that is marked now.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub async fn now(platform: &Platform) -> Result<Self, ServiceError> {
+        let (days, _) = marked(platform).await?;
+        Ok(Self { days, tenant_days: None })
+    }
+
+    /// Looks again; returns how much is still awaited. Tenants' days come after the days that mark them.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub async fn left(&mut self, platform: &Platform) -> Result<usize, ServiceError> {
+        let (days, tenant_days) = marked(platform).await?;
+        self.days.retain(|day| days.contains(day));
+        if !self.days.is_empty() {
+            return Ok(self.days.len().saturating_add(tenant_days.len()));
+        }
+        let awaited = self.tenant_days.get_or_insert_with(|| tenant_days.clone());
+        awaited.retain(|day| tenant_days.contains(day));
+        Ok(awaited.len())
+    }
+}
+
+/// The scopes' and the tenants' days that are marked.
+type Marked = (BTreeSet<(ScopeId, Day)>, BTreeSet<(TenantId, Day)>);
+
+async fn marked(platform: &Platform) -> Result<Marked, ServiceError> {
+    platform
+        .read(move |scope, tx| {
+            unit(async move {
+                Ok((marks::marked_days(scope, tx).await?, marks::marked_tenant_days(scope, tx).await?))
+            })
+        })
+        .await
 }
 
 /// Whether some worker holds a lease now.
@@ -252,6 +308,7 @@ async fn work_off(
     platform: &Platform,
     worker: &Worker,
     held: &mut Held,
+    failed: &mut Failed,
     derived: &mut Derived,
     progress: &(dyn Fn(i64) + Send + Sync),
 ) -> Result<(), ServiceError> {
@@ -270,12 +327,13 @@ async fn work_off(
             })
             .await?;
         progress(left);
+        let days: Vec<(ScopeId, Day)> = days.into_iter().filter(|day| !failed.contains_key(day)).collect();
         if days.iter().any(|(scope, _)| !homes.contains_key(scope)) {
             // A node joined while this worker had its bucket.
             homes = scopes_by_id(platform).await?;
         }
         if !days.is_empty() {
-            derive_days(platform, worker, held, &homes, days, derived).await?;
+            derive_days(platform, worker, held, &homes, days, failed, derived).await?;
         } else if !tenant_days.is_empty() {
             sum_tenant_days(platform, held, tenant_days, derived).await?;
         } else {
@@ -297,6 +355,7 @@ async fn derive_days(
     held: &mut Held,
     homes: &BTreeMap<ScopeId, StoredScope>,
     days: Vec<(ScopeId, Day)>,
+    failed: &mut Failed,
     derived: &mut Derived,
 ) -> Result<(), ServiceError> {
     let (mut running, mut waiting) = (JoinSet::new(), days.into_iter());
@@ -305,14 +364,18 @@ async fn derive_days(
             let Some((scope, day)) = waiting.next() else { break };
             let Some(home) = homes.get(&scope) else { continue };
             let Some(lease) = held.of(home.bucket) else { continue };
-            running.spawn(derive_day(platform.clone(), home.clone(), day, lease));
+            let job = derive_day(platform.clone(), home.clone(), day, lease);
+            running.spawn(async move { ((scope, day), job.await) });
         }
         match running.join_next().await {
             None => return Ok(()),
-            Some(Ok(Ok(()))) => derived.days += 1,
+            Some(Ok((_, Ok(())))) => derived.days += 1,
             // Another has the bucket now; what this worker computed was not written.
-            Some(Ok(Err(ServiceError::Store(StoreError::LeaseLost { bucket })))) => held.lose(bucket),
-            Some(Ok(Err(error))) => return Err(error),
+            Some(Ok((_, Err(ServiceError::Store(StoreError::LeaseLost { bucket }))))) => held.lose(bucket),
+            Some(Ok((_, Err(error)))) if error.will_pass() => return Err(error),
+            Some(Ok((day, Err(error)))) => {
+                failed.insert(day, error);
+            }
             Some(Err(_)) => return Err(StoreError::Abandoned.into()),
         }
         keep(platform, worker, held).await?;

@@ -131,6 +131,14 @@ fn waiting(pending: i64) -> String {
     if pending == 0 { String::new() } else { format!("; {pending} marks still wait for a worker") }
 }
 
+impl ServiceError {
+    /// Whether the same may succeed later without anybody doing anything: the database was away or in use.
+    #[must_use]
+    pub fn will_pass(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Abandoned))
+    }
+}
+
 impl UnitError for ServiceError {
     fn is_busy(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_busy())

@@ -4,10 +4,8 @@
 //! The stream of a scope is made from what it says, so the same rows in any order are the same stream, a
 //! repeat changes nothing, and a broken import resumes.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::Read;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -18,6 +16,7 @@ use super::accept::{Credential, SignedBatch, accept};
 use super::ctx::Platform;
 use super::error::ServiceError;
 use super::inventory::{self, Inventory, InventoryOutcome};
+use super::table::{BadLine, Table, TableRow};
 use crate::domain::device::SharingMode;
 use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::mapping::PLATFORM_NAME;
@@ -37,178 +36,6 @@ use crate::wire::usage_v1;
 const STREAMS: Uuid = Uuid::from_u128(0x7f3c_52f1_9a40_5d0a_9c5e_6a1d_0b7e_42c8);
 /// Scopes whose batches are accepted at the same time; each scope's own go in order.
 const SCOPES_AT_ONCE: usize = 16;
-
-/// A line that was not taken, with its number in its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLine {
-    /// The file.
-    pub file: String,
-    /// Its line, counted from 1, the header included.
-    pub line: u64,
-    /// Why.
-    pub reason: String,
-}
-
-/// A table of text read line by line.
-pub(super) struct Table;
-
-/// One line of a table; columns by name.
-pub(super) struct TableRow<'a> {
-    record: &'a csv::StringRecord,
-    columns: &'a HashMap<String, usize>,
-}
-
-impl Table {
-    /// Reads a table with these columns in any order; calls `each` with the line's number and its row.
-    pub(super) fn read(
-        input: impl Read,
-        file: &str,
-        required: &[&str],
-        optional: &[&str],
-        mut each: impl FnMut(u64, Result<TableRow<'_>, String>),
-    ) -> Result<(), ServiceError> {
-        let refused = |reason: String| ServiceError::File { file: file.to_owned(), reason };
-        let lines = Rc::new(RefCell::new(LineEnds::default()));
-        let counted = CountedLines { input, offset: 0, after_return: false, ends: Rc::clone(&lines) };
-        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(counted);
-        let header = match reader.headers() {
-            Ok(header) => header.clone(),
-            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
-                return Err(refused("line 1 is not UTF-8 text".to_owned()));
-            }
-            Err(error) => return Err(refused(error.to_string())),
-        };
-        if header.is_empty() {
-            return Err(refused("is empty".to_owned()));
-        }
-        if let [only] = header.iter().collect::<Vec<_>>().as_slice()
-            && only.contains([';', '\t'])
-        {
-            return Err(refused("line 1: columns are to be separated by commas".to_owned()));
-        }
-        let mut columns = HashMap::new();
-        for (at, name) in header.iter().enumerate() {
-            let name = name.trim().trim_start_matches('\u{feff}');
-            if !required.contains(&name) && !optional.contains(&name) {
-                let known = [required, optional].concat().join(", ");
-                return Err(refused(format!("line 1: unknown column `{name}`; known are: {known}")));
-            }
-            if columns.insert(name.to_owned(), at).is_some() {
-                return Err(refused(format!("line 1: column `{name}` stands twice")));
-            }
-        }
-        if let Some(missing) = required.iter().find(|name| !columns.contains_key(**name)) {
-            return Err(refused(format!("line 1: column `{missing}` is missing")));
-        }
-        let mut record = csv::StringRecord::new();
-        loop {
-            let before = reader.position().byte();
-            let read = reader.read_record(&mut record);
-            let line = lines.borrow_mut().line_from(before);
-            match read {
-                Ok(false) => return Ok(()),
-                Ok(true) if record.len() != header.len() => {
-                    let (fields, columns) = (record.len(), header.len());
-                    let fields = if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") };
-                    let quote = if record.iter().any(|field| field.contains('\n')) {
-                        "; a quote is not closed, or a field spans lines"
-                    } else {
-                        ""
-                    };
-                    each(line, Err(format!("has {fields}, not {columns}{quote}")));
-                }
-                Ok(true) => each(line, Ok(TableRow { record: &record, columns: &columns })),
-                Err(error) => match error.kind() {
-                    csv::ErrorKind::Utf8 { .. } => each(line, Err("is not UTF-8 text".to_owned())),
-                    _ => return Err(refused(error.to_string())),
-                },
-            }
-        }
-    }
-}
-
-/// Where lines end, so that a record can be given its line's number: blank lines count, and are no records.
-#[derive(Debug, Default)]
-struct LineEnds {
-    /// For each line that was read and not asked for yet: the offset of its newline, and whether a carriage
-    /// return stands before it.
-    ends: VecDeque<(u64, bool)>,
-    /// Lines that ended before the first of `ends`.
-    passed: u64,
-}
-
-impl LineEnds {
-    /// The number, from 1, of the line in which the first text at or after `offset` stands. Offsets only grow.
-    fn line_from(&mut self, offset: u64) -> u64 {
-        let mut from = offset;
-        while let Some((end, after_return)) = self.ends.front() {
-            let blank = from + u64::from(*after_return) >= *end;
-            if !blank {
-                break;
-            }
-            from = from.max(*end + 1);
-            self.ends.pop_front();
-            self.passed += 1;
-        }
-        self.passed + 1
-    }
-}
-
-/// Passes text through and notes where its lines end.
-struct CountedLines<R> {
-    input: R,
-    offset: u64,
-    after_return: bool,
-    ends: Rc<RefCell<LineEnds>>,
-}
-
-impl<R: Read> Read for CountedLines<R> {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.input.read(into)?;
-        let mut ends = self.ends.borrow_mut();
-        for byte in into.iter().take(count) {
-            if *byte == b'\n' {
-                ends.ends.push_back((self.offset, self.after_return));
-            }
-            self.after_return = *byte == b'\r';
-            self.offset += 1;
-        }
-        Ok(count)
-    }
-}
-
-impl TableRow<'_> {
-    fn text(&self, column: &str) -> &str {
-        self.columns.get(column).and_then(|at| self.record.get(*at)).map(str::trim).unwrap_or_default()
-    }
-
-    pub(super) fn name(&self, column: &str) -> Result<Name, String> {
-        Name::parse(self.text(column)).map_err(|error| format!("{column} {error}"))
-    }
-
-    pub(super) fn find_name(&self, column: &str) -> Result<Option<Name>, String> {
-        if self.text(column).is_empty() { Ok(None) } else { self.name(column).map(Some) }
-    }
-
-    pub(super) fn instant(&self, column: &str) -> Result<Instant, String> {
-        if self.text(column).is_empty() {
-            return Err(format!("{column} is empty"));
-        }
-        Instant::parse(self.text(column)).map_err(|error| format!("{column} {error}"))
-    }
-
-    pub(super) fn find_instant(&self, column: &str) -> Result<Option<Instant>, String> {
-        if self.text(column).is_empty() { Ok(None) } else { self.instant(column).map(Some) }
-    }
-
-    pub(super) fn find_number(&self, column: &str) -> Result<Option<i64>, String> {
-        let text = self.text(column);
-        if text.is_empty() {
-            return Ok(None);
-        }
-        text.parse().map(Some).map_err(|_| format!("{column} `{text}` is not a whole number"))
-    }
-}
 
 /// Where a device had its home, and when: against this, lines are checked.
 type Homes = BTreeMap<Name, Vec<(Name, Span)>>;

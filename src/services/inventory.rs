@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ctx::Platform;
 use super::error::ServiceError;
-use super::imports::{BadLine, Table};
+use super::table::{BadLine, Table, TableRow};
 use crate::domain::device::Device;
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::{Day, Span};
@@ -70,7 +70,7 @@ struct Seen {
 }
 
 fn read_line(
-    row: &super::imports::TableRow<'_>,
+    row: &TableRow<'_>,
     number: u64,
     seen: &mut BTreeMap<Name, Vec<Seen>>,
 ) -> Result<InventoryLine, String> {

@@ -17,4 +17,5 @@ pub mod imports;
 pub mod inventory;
 pub mod pricing;
 pub mod reports;
+pub mod table;
 pub mod tick;

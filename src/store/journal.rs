@@ -251,9 +251,11 @@ pub async fn batches_meeting(
     scope: ScopeId,
     span: Span,
 ) -> Result<Vec<StoredBatch>, StoreError> {
-    // A row of no length (a deletion) is in a batch that begins at its start, so `<=` at both ends.
+    // The bounds on from_us are for the index. A span of no length asks for the batches that begin or go on at it.
     let sql = "SELECT stream_id, sequence, from_us, to_us, body, body_hash, refused FROM usage_batch \
-               WHERE scope_id = $1 AND from_us >= $2 AND from_us <= $3 AND to_us >= $4 AND set_aside IS NULL \
+               WHERE scope_id = $1 AND from_us >= $2 AND from_us <= $3 \
+               AND ((from_us < $3 AND to_us > $4) OR from_us = $4 OR ($3 = $4 AND to_us > $4)) \
+               AND set_aside IS NULL \
                ORDER BY stream_id, sequence";
     let (start, end) = (span.start().micros(), span.end().micros());
     let values = vec![scope.stored().into(), (start - BATCH_SPAN_US_MAX).into(), end.into(), start.into()];

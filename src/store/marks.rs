@@ -258,6 +258,35 @@ pub async fn count(_scope: &PlatformScope, tx: &ReadTx) -> Result<i64, StoreErro
     tx.one(sql, vec![]).await?.map_or(Ok(0), |row| row.get(0))
 }
 
+/// All scopes' days that have marks.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn marked_days(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<BTreeSet<(ScopeId, Day)>, StoreError> {
+    let rows = tx.all("SELECT DISTINCT scope_id, day FROM dirty_node", vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            let day = Day::from_stored(row.get(1)?).map_err(|error| StoreError::corrupt("a mark", error))?;
+            Ok((ScopeId::from_stored(row.get(0)?), day))
+        })
+        .collect()
+}
+
+/// All tenants' days that have marks.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn marked_tenant_days(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<BTreeSet<(TenantId, Day)>, StoreError> {
+    let rows = tx.all("SELECT day, tenant_id, version FROM dirty_tenant_day", vec![]).await?;
+    rows.iter().map(|row| tenant_day_of(row).map(|mark| (mark.tenant, mark.day))).collect()
+}
+
 /// A lease on a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {

@@ -43,6 +43,26 @@ on_both_databases! {
         platform.assert_well().await;
     }
 
+    async fn a_day_that_cannot_be_derived_keeps_its_marks_and_holds_up_no_other(platform: &TestPlatform) {
+        filled(platform).await;
+        let levels = platform.levels().await;
+        let torn = "UPDATE usage_batch SET body = body_hash WHERE from_us = 1780358400000000 \
+                    AND scope_id = (SELECT scope_id FROM scope WHERE name = 'n1')";
+        assert_eq!(platform.raw().await.run(torn).await, 1);
+        platform.raw().await.run("DELETE FROM node_day").await;
+        fatia::services::derive::mark_everything(platform).await.expect("marks are set");
+        let error = crate::support::platform::derive(platform, "w").await.expect_err("a batch is torn");
+        assert!(error.to_string().contains("a batch cannot be read back"), "{error}");
+        let mut raw = platform.raw().await;
+        let marked = "SELECT s.name, d.day FROM dirty_node d JOIN scope s ON s.scope_id = d.scope_id \
+                      GROUP BY s.name, d.day";
+        assert_eq!(raw.rows::<(String, i64)>(marked).await, [("n1".to_owned(), 20_606)]);
+        let of_n2 = raw.number("SELECT COUNT(*) FROM node_day n JOIN scope s \
+            ON s.scope_id = n.scope_id WHERE s.name = 'n2'").await;
+        assert!(of_n2 > 0, "the other node was derived");
+        assert!(platform.levels().await != levels, "the torn day is not there");
+    }
+
     async fn a_rebuild_mends_whichever_level_was_changed(platform: &TestPlatform) {
         filled(platform).await;
         let levels = platform.levels().await;
