@@ -14,6 +14,10 @@ use super::period::Span;
 use super::units::Instant;
 use super::usage::{Batch, CoverageOf, Evidence, Slice, Source, SourceRank, covered_nanos, merged};
 
+/// Most holders of one device at one time, by one source. No way of sharing has more; without a bound, one file of
+/// nested holdings would make segments that no memory holds.
+pub const HOLDERS_MAX: usize = 256;
+
 /// Who holds which slice during a segment: indexes into the hour's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
@@ -36,7 +40,8 @@ pub struct Segment {
     pub holders: Vec<Holder>,
 }
 
-/// A source that claimed holdings while another was believed.
+/// A source that claimed holdings while another was believed; or, where both are the same, one that claimed more
+/// than [`HOLDERS_MAX`] at once: the later ones are left out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// When.
@@ -259,7 +264,7 @@ impl Claims {
     }
 
     /// The claims of one device that hold: not amended away, each once, in order of time.
-    fn standing(&self, device: usize, within: Span) -> Vec<Claim> {
+    fn standing(&self, device: usize, within: Span, places: &Places) -> Vec<Claim> {
         let mut standing: Vec<Claim> = self
             .claims
             .iter()
@@ -281,7 +286,11 @@ impl Claims {
                 Some(_) | None => merged.push(next),
             }
         }
-        merged.sort_unstable();
+        // By natural order, so that it is the same claims that find no room where there are too many.
+        merged.sort_unstable_by_key(|claim| {
+            let natural = (place(&places.sources, claim.source), place(&places.slices, claim.slice));
+            (claim.span, natural, place(&places.evidence, claim.evidence), claim.uncut)
+        });
         merged
     }
 
@@ -300,7 +309,7 @@ impl Claims {
             return;
         };
         let run = Span::clamped(first.hour.start(), last.hour.end());
-        let claims = self.standing(device, run);
+        let claims = self.standing(device, run, places);
         let mut by_source: HashMap<usize, Vec<Span>> = HashMap::new();
         for (_, source, span) in self.vouched.iter().filter(|(each, ..)| *each == device) {
             by_source.entry(*source).or_default().push(span.clip(run));
@@ -343,6 +352,10 @@ impl Claims {
                     Some(_) | None => segments.push(next),
                 }
             });
+            for claim in sweep.crowded.drain(..) {
+                let source = place(&places.sources, claim.source);
+                conflicts.push(Conflict { span: claim.span.clip(hour), believed: source, set_aside: source });
+            }
             if !segments.is_empty() {
                 let conflicts = merged_conflicts(conflicts);
                 builder.devices.push(DeviceSegments { device: name.clone(), segments, conflicts });
@@ -405,13 +418,15 @@ struct Sweep {
     claims: Vec<Claim>,
     next: usize,
     active: Vec<Claim>,
+    /// Claims that found no room since they were last taken.
+    crowded: Vec<Claim>,
     vouched: Vec<(usize, Vec<Span>)>,
 }
 
 impl Sweep {
     /// `claims` sorted by start (they are of one device, so their order is by span first).
     fn new(claims: Vec<Claim>, vouched: Vec<(usize, Vec<Span>)>) -> Self {
-        Self { claims, next: 0, active: Vec::new(), vouched }
+        Self { claims, next: 0, active: Vec::new(), crowded: Vec::new(), vouched }
     }
 
     /// Calls `account` for each elementary span of `hour` of which some source speaks, in order of time.
@@ -434,7 +449,13 @@ impl Sweep {
             while let Some(claim) =
                 self.claims.get(self.next).filter(|claim| claim.span.start() <= span.start())
             {
-                self.active.push(*claim);
+                let same = |each: &&Claim| each.source == claim.source && each.span.end() > span.start();
+                let room = self.active.iter().filter(same).count() < HOLDERS_MAX;
+                if room {
+                    self.active.push(*claim)
+                } else {
+                    self.crowded.push(*claim)
+                }
                 self.next = self.next.saturating_add(1);
             }
             // After those that began: one that ended before this hour may never have been looked at.

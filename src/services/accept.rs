@@ -12,6 +12,7 @@ use super::error::ServiceError;
 use crate::domain::ids::{Name, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::segment::HOLDERS_MAX;
 use crate::domain::units::Instant;
 use crate::domain::usage::{Batch, Evidence, EvidenceField, Row, Source, SourceRank, holding_edges};
 use crate::store::findings::{Finding, FindingKind};
@@ -99,9 +100,6 @@ fn refuse_reserved_tenants(decoded: &mut Decoded) {
     });
     decoded.batch.evidence = evidence;
 }
-
-/// No device has more holders at one time, by any mode; a batch that says so is at fault.
-const HOLDERS_MAX: usize = 256;
 
 /// Refuses the rows that would give a device more than [`HOLDERS_MAX`] holders at once: each makes every segment
 /// of the others longer. The first in order of time stay.

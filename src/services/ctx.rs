@@ -9,7 +9,7 @@ use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
 use crate::domain::units::Instant;
 use crate::store::installation::{self, Installation};
-use crate::store::{PlatformScope, ReadTx, Store, WriteTx, marks, unit};
+use crate::store::{PlatformScope, ReadTx, Store, WriteTx, marks, prices, unit};
 use crate::wire::signature::BatchSigner;
 
 /// The time, as a port: only `main` owns a clock.
@@ -193,6 +193,20 @@ async fn settle(
             unit(async move {
                 installation::create(&scope, tx, &new, now).await?;
                 installation::set_billing(&scope, tx, zone, currency).await?;
+                for version in prices::book(&scope, tx).await?.versions() {
+                    let edges = [version.effective.start(), version.effective.end()];
+                    let on_edges =
+                        edges.into_iter().all(|edge| edge == Instant::MAX || zone.is_hour_edge(edge));
+                    if version.currency != currency || !on_edges {
+                        let (file, name) = ("settings".to_owned(), &version.name);
+                        let reason = format!(
+                            "price book `{name}` was loaded in {} by another zone or currency; \
+                             replace it before billing in {currency} by {zone}",
+                            version.currency
+                        );
+                        return Err(ServiceError::File { file, reason });
+                    }
+                }
                 // Another process may have made it first; what is stored counts.
                 let stored = installation::find(&scope, tx).await?.unwrap_or(new);
                 if stored.fixed.is_some() && (stored.zone, stored.currency) != (zone, currency) {

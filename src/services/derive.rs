@@ -23,7 +23,7 @@ use crate::domain::ids::{Bucket, Name, ScopeId, TenantId};
 use crate::domain::mapping::MappingRules;
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::price::PriceBook;
-use crate::domain::segment::{Claims, HourSegments};
+use crate::domain::segment::{Claims, HOLDERS_MAX, HourSegments};
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
 use crate::domain::usage::SourceRank;
 use crate::store::findings::{Finding, FindingKind};
@@ -75,20 +75,23 @@ pub async fn derive_all(
     worker: &Worker,
     progress: &(dyn Fn(i64) + Send + Sync),
 ) -> Result<Derived, ServiceError> {
-    let mut derived = Derived::default();
+    let (mut derived, mut failed, mut after) = (Derived::default(), Failed::new(), None);
     loop {
-        let leases = take_leases(platform, worker).await?;
-        if leases.is_empty() {
-            return Ok(derived);
-        }
+        let leases = take_leases(platform, worker, after).await?;
+        let Some(last) = leases.last() else {
+            match (failed.pop_first(), after) {
+                (Some((_, error)), _) => return Err(error),
+                (None, None) => return Ok(derived),
+                // Round once more: something may have been marked in the buckets before.
+                (None, Some(_)) => after = None,
+            }
+            continue;
+        };
+        after = Some(last.bucket);
         let mut held = Held { leases, renewed: platform.now() };
-        let mut failed = Failed::new();
         let result = work_off(platform, worker, &mut held, &mut failed, &mut derived, progress).await;
         release(platform, held.leases).await?;
         result?;
-        if let Some((_, error)) = failed.pop_first() {
-            return Err(error);
-        }
     }
 }
 
@@ -261,7 +264,11 @@ impl Held {
     }
 }
 
-async fn take_leases(platform: &Platform, worker: &Worker) -> Result<Vec<Lease>, ServiceError> {
+async fn take_leases(
+    platform: &Platform,
+    worker: &Worker,
+    after: Option<i64>,
+) -> Result<Vec<Lease>, ServiceError> {
     let (holder, now) = (worker.holder.clone(), platform.now());
     let until = now.plus_micros(i64::from(worker.lease_seconds).saturating_mul(MICROS_PER_SECOND));
     let zone = platform.zone();
@@ -270,7 +277,7 @@ async fn take_leases(platform: &Platform, worker: &Worker) -> Result<Vec<Lease>,
             let holder = holder.clone();
             unit(async move {
                 check_zone(scope, tx, zone).await?;
-                Ok(marks::take_leases(scope, tx, &holder, now, until, BUCKETS_AT_ONCE).await?)
+                Ok(marks::take_leases(scope, tx, &holder, now..until, after, BUCKETS_AT_ONCE).await?)
             })
         })
         .await
@@ -316,10 +323,11 @@ async fn work_off(
     loop {
         keep(platform, worker, held).await?;
         let buckets = held.buckets();
+        let days_at_once = DAYS_AT_ONCE.saturating_add(i64::try_from(failed.len()).unwrap_or(i64::MAX));
         let (days, tenant_days, left) = platform
             .read(move |scope, tx| {
                 unit(async move {
-                    let days = marks::pending_days(scope, tx, &buckets, DAYS_AT_ONCE).await?;
+                    let days = marks::pending_days(scope, tx, &buckets, days_at_once).await?;
                     let limit = i64::try_from(TENANT_DAYS_AT_ONCE * 8).unwrap_or(DAYS_AT_ONCE);
                     let tenant_days = marks::pending_tenant_days(scope, tx, &buckets, limit).await?;
                     Ok::<_, ServiceError>((days, tenant_days, marks::count(scope, tx).await?))
@@ -767,7 +775,11 @@ impl DayInputs {
                     scope: self.home.id,
                     subject: format!("{node}/{}/{set_aside}", device.device),
                     span: conflict.span,
-                    detail: format!("source {believed} was believed over {set_aside}"),
+                    detail: if conflict.believed == conflict.set_aside {
+                        format!("{set_aside} claims more than {HOLDERS_MAX} holders at once; the rest was left out")
+                    } else {
+                        format!("source {believed} was believed over {set_aside}")
+                    },
                 });
             }
         }

@@ -27,7 +27,7 @@ use crate::domain::usage::{
 };
 use crate::store::journal::Stream;
 use crate::store::{fleet, journal, unit};
-use crate::wire::ack::Outcome;
+use crate::wire::ack::{Outcome, Refusal};
 use crate::wire::body::{self, ROWS_MAX};
 use crate::wire::signature::{BatchClaims, BatchSigner, BatchVerifier};
 use crate::wire::usage_v1;
@@ -42,14 +42,6 @@ type Homes = BTreeMap<Name, Vec<(Name, Span)>>;
 
 const REQUIRED: [&str; 6] = ["workload", "node", "gpu_uuid", "mode", "start", "end"];
 const OPTIONAL: [&str; 4] = ["tenant", "project", "profile", "share_ppm"];
-
-/// The instants that decide what an open end means.
-#[derive(Debug, Clone, Copy)]
-struct Times {
-    now: Instant,
-    /// Where a holding ends that is still running.
-    still_running: Instant,
-}
 
 /// A holding as a line states it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,12 +64,12 @@ struct Holdings {
 type HoldingKey = (Name, Name, Instant);
 
 impl Holdings {
-    fn read(input: impl Read, file: &str, homes: &Homes, times: Times) -> Result<Self, ServiceError> {
+    fn read(input: impl Read, file: &str, homes: &Homes, now: Instant) -> Result<Self, ServiceError> {
         let mut holdings = Self::default();
         let mut seen: HashMap<HoldingKey, u64> = HashMap::new();
         Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
             holdings.lines += 1;
-            let read = row.and_then(|row| read_holding(&row, homes, times));
+            let read = row.and_then(|row| read_holding(&row, homes, now));
             if let Err(reason) =
                 read.and_then(|(node, holding)| holdings.add(number, node, holding, &mut seen))
             {
@@ -115,7 +107,7 @@ impl Holdings {
     }
 }
 
-fn read_holding(row: &TableRow<'_>, homes: &Homes, times: Times) -> Result<(Name, Holding), String> {
+fn read_holding(row: &TableRow<'_>, homes: &Homes, now: Instant) -> Result<(Name, Holding), String> {
     let workload = row.name("workload")?;
     let node = row.name("node")?;
     let device = row.name("gpu_uuid")?;
@@ -123,9 +115,13 @@ fn read_holding(row: &TableRow<'_>, homes: &Homes, times: Times) -> Result<(Name
     let mode = SharingMode::parse(mode.as_str()).map_err(|error| format!("mode {error}"))?;
     let size = read_size(row, mode)?;
     let start = row.instant("start")?;
-    let end = row.find_instant("end")?.unwrap_or(times.still_running.max(start));
+    if start > now {
+        return Err(format!("start {start} lies in the future"));
+    }
+    // What still runs is held until now, whatever else the import vouches for.
+    let end = row.find_instant("end")?.unwrap_or(now);
     let span = Span::new(start, end).map_err(|_| format!("end {end} lies before start {start}"))?;
-    if end > times.now {
+    if end > now {
         return Err(format!("end {end} lies in the future; leave it empty for what still runs"));
     }
     let home = homes.get(&device).ok_or_else(|| format!("gpu_uuid {device} is not in the inventory"))?;
@@ -234,12 +230,11 @@ pub async fn import_intervals(
     let inventory = Inventory::read(inventory, inventory_name)?;
     let mut outcome = ImportOutcome { bad: inventory.bad, ..ImportOutcome::default() };
     // Both files are read before anything is changed: one that is no table at all changes nothing.
-    let times = Times { now, still_running: request.covers.map_or(now, Span::end).min(now) };
     let (_, mut known) = homes(platform).await?;
     for line in &inventory.lines {
         known.entry(line.device.uuid.clone()).or_default().push((line.node.clone(), line.in_service));
     }
-    let holdings = Holdings::read(intervals, intervals_name, &known, times)?;
+    let holdings = Holdings::read(intervals, intervals_name, &known, now)?;
     outcome.inventory = inventory::apply(platform, inventory_name, inventory.lines).await?;
     let (nodes, homes) = homes(platform).await?;
     (outcome.lines, outcome.repeated) = (holdings.lines, holdings.repeated);
@@ -496,6 +491,13 @@ async fn send_plan(
     let signer = platform.signer();
     let mut outcome = ImportOutcome::default();
     let (name, stream, mark) = (plan.name.clone(), plan.stream, plan.mark);
+    // What an earlier run could not store is said again, and not hidden behind its number.
+    for trouble in troubles(&platform, plan.scope, stream).await? {
+        if let Some(reason) = trouble.set_aside {
+            return Err(set_aside(&name, trouble.sequence, &reason));
+        }
+        outcome.refused_rows += trouble.refused;
+    }
     for (sequence, (span, batch)) in
         (1_i64..).zip(Batches::new(&plan.holdings, &plan.coverage, platform.zone()))
     {
@@ -509,20 +511,48 @@ async fn send_plan(
                 Outcome::Accepted => outcome.stored += 1,
                 // Another process sends the same import at this moment.
                 Outcome::Duplicate | Outcome::DuplicateUnverified => outcome.duplicates += 1,
-                Outcome::SetAside | Outcome::Ahead => {
+                Outcome::SetAside => {
                     let reason = answer.refused.first().map(|each| each.reason.clone()).unwrap_or_default();
-                    let file = format!("batch {sequence} of {}", name.name);
-                    return Err(ServiceError::File {
-                        file,
-                        reason: format!("{} {reason}", answer.outcome.word()),
-                    });
+                    return Err(set_aside(&name, sequence, &reason));
                 }
+                Outcome::Ahead => return Err(set_aside(&name, sequence, "an earlier batch is missing")),
             }
             outcome.refused_rows += count(&answer.refused);
         }
         let _nobody_listens = tell.send(());
     }
     Ok(outcome)
+}
+
+fn set_aside(name: &ScopeName, sequence: i64, reason: &str) -> ServiceError {
+    let file = format!("batch {sequence} of {}", name.name);
+    ServiceError::File { file, reason: format!("was stored but cannot be read: {reason}") }
+}
+
+/// Batches of a stream with something in them that was not taken.
+async fn troubles(platform: &Platform, scope: ScopeId, stream: Uuid) -> Result<Vec<Trouble>, ServiceError> {
+    let stored = platform
+        .read(move |platform, tx| {
+            unit(async move { Ok(journal::troubles(platform, tx, scope, stream).await?) })
+        })
+        .await?;
+    let refused =
+        |text: &str| serde_json::from_str::<Vec<Refusal>>(text).map_or(1, |refused| count(&refused));
+    Ok(stored
+        .into_iter()
+        .map(|(sequence, set_aside, list)| Trouble {
+            sequence,
+            set_aside,
+            refused: list.as_deref().map_or(0, refused),
+        })
+        .collect())
+}
+
+/// What was not taken of a stored batch.
+struct Trouble {
+    sequence: i64,
+    set_aside: Option<String>,
+    refused: u64,
 }
 
 #[expect(clippy::too_many_arguments, reason = "the claims of a signature, each of its own type")]
@@ -609,11 +639,17 @@ impl<'a> Batches<'a> {
         let coverage = self.coverage.iter().filter(|each| each.span.meets(span));
         let mut coverage: Vec<Coverage> =
             coverage.map(|each| Coverage { span: each.span.clip(span), ..each.clone() }).collect();
-        let mut chunks = pieces.chunks(ROWS_MAX);
-        if let Some(first) = chunks.next().or((!coverage.is_empty()).then_some(&[])) {
-            self.ready.push_back((span, tabulate(first, std::mem::take(&mut coverage))));
+        let mut rest = pieces.as_slice();
+        loop {
+            let (chunk, after) = rest.split_at(chunk_length(rest));
+            if !chunk.is_empty() || !coverage.is_empty() {
+                self.ready.push_back((span, tabulate(chunk, std::mem::take(&mut coverage))));
+            }
+            rest = after;
+            if rest.is_empty() {
+                break;
+            }
         }
-        self.ready.extend(chunks.map(|chunk| (span, tabulate(chunk, vec![]))));
     }
 }
 
@@ -631,6 +667,26 @@ impl Iterator for Batches<'_> {
         }
         self.ready.pop_front()
     }
+}
+
+/// How many pieces fit into one batch, whatever their names are and however badly they compress.
+fn chunk_length(pieces: &[(Span, &Holding)]) -> usize {
+    /// A row's numbers, and the punctuation of its table entries.
+    const ROW_BYTES: usize = 160;
+    /// Below what a body may have when nothing in it compresses.
+    const CHUNK_BYTES: usize = body::PACKED_BYTES_MAX - (64 << 10);
+    let mut bytes = 0;
+    let bytes_of = |holding: &Holding| {
+        // Escapes at worst double a name.
+        let names: usize = holding.evidence.iter().map(|(_, value)| value.as_str().len() * 2 + 16).sum();
+        ROW_BYTES + names + holding.slice.device.as_str().len()
+    };
+    let fits = |(_, holding): &&(Span, &Holding)| {
+        bytes += bytes_of(holding);
+        bytes <= CHUNK_BYTES
+    };
+    // A single one always fits: names are at most 256 bytes.
+    pieces.iter().take(ROWS_MAX).take_while(fits).count().max(usize::from(!pieces.is_empty()))
 }
 
 /// Rows with their tables, in the order given.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
 
-use super::ctx::Platform;
+use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
 use super::table::{BadLine, Table, TableRow};
 use crate::domain::device::Device;
@@ -12,6 +12,7 @@ use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::{Day, Span};
 use crate::domain::units::Instant;
 use crate::store::fleet::{NewDevice, ServiceInterval, StoredDevice, StoredScope};
+use crate::store::installation::Lock;
 use crate::store::marks::MarkKind;
 use crate::store::{PlatformScope, WriteTx, fleet, installation, marks, unit};
 
@@ -40,6 +41,9 @@ pub struct Inventory {
     /// The others.
     pub bad: Vec<BadLine>,
 }
+
+/// 2000-01-01T00:00:00Z. No GPU that computes is older; an earlier year is a slip that would cost a mark an hour.
+const EARLIEST: Instant = Instant::from_micros(946_684_800_000_000);
 
 const REQUIRED: [&str; 4] = ["node", "gpu_uuid", "gpu_model", "in_service_from"];
 const OPTIONAL: [&str; 3] = ["gpu_index", "gpu_memory_gib", "in_service_to"];
@@ -83,6 +87,9 @@ fn read_line(
         .map_err(|_| format!("in_service_to {end} lies before in_service_from {start}"))?;
     if in_service.is_empty() {
         return Err("in_service_to is in_service_from: the device is never in service".to_owned());
+    }
+    if start < EARLIEST {
+        return Err(format!("in_service_from {start} lies before {EARLIEST}"));
     }
     let index = row.find_number("gpu_index")?;
     if let Some(index) = index.filter(|index| !(0..=65_535).contains(index)) {
@@ -151,7 +158,8 @@ struct Application<'a> {
 
 impl Application<'_> {
     async fn run(&self, lines: &[InventoryLine]) -> Result<InventoryOutcome, ServiceError> {
-        installation::lock(self.scope, self.tx).await?;
+        installation::lock(self.scope, self.tx, Lock::Alone).await?;
+        check_zone(self.scope, self.tx, self.zone).await?;
         let (scopes, devices) = self.ensure(lines).await?;
         let mut known: BTreeMap<i64, Vec<ServiceInterval>> = BTreeMap::new();
         for interval in fleet::services(self.scope, self.tx).await? {
@@ -159,42 +167,38 @@ impl Application<'_> {
         }
         let mut outcome = InventoryOutcome::default();
         let mut dirty: BTreeMap<&Name, BTreeSet<(Day, Instant)>> = BTreeMap::new();
+        let mut new: Vec<(&InventoryLine, &StoredScope, i64)> = Vec::new();
+        // Ends first: a device that moved is ended on one node and begun on another, in whatever order.
         for line in lines {
             let (Some(home), Some(device)) = (scopes.get(&line.node), devices.get(&line.device.uuid)) else {
                 continue;
             };
-            if device.device.model != line.device.model {
-                let (uuid, known) = (&line.device.uuid, &device.device.model);
-                return Err(self.refuse(
-                    line,
-                    format!("device {uuid} is known as `{known}`, not `{}`", line.device.model),
-                ));
+            let (uuid, model) = (&line.device.uuid, &device.device.model);
+            if *model != line.device.model {
+                let reason = format!("device {uuid} is known as `{model}`, not `{}`", line.device.model);
+                return Err(self.refuse(line, reason));
             }
             let there = known.entry(device.id).or_default();
-            if let Some(same) = there.iter_mut().find(|each| each.span.start() == line.in_service.start()) {
-                if same.scope != home.id {
-                    return Err(self.refuse(
-                        line,
-                        format!("device {} is in service elsewhere from the same instant", line.device.uuid),
-                    ));
-                }
-                if same.span.end() != line.in_service.end() {
-                    let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
-                    self.end(same, line.in_service.end()).await?;
-                    dirty
-                        .entry(&line.node)
-                        .or_default()
-                        .extend(super::accept::hours_meeting(self.zone, [gone]));
-                    outcome.ended += 1;
-                }
+            let same = there.iter_mut().find(|each| each.span.start() == line.in_service.start());
+            let Some(same) = same else {
+                new.push((line, home, device.id));
                 continue;
+            };
+            if same.scope != home.id {
+                let reason = format!("device {uuid} is in service elsewhere from the same instant");
+                return Err(self.refuse(line, reason));
             }
-            if let Some(other) = there.iter().find(|each| each.span.meets(line.in_service)) {
-                let uuid = &line.device.uuid;
-                return Err(self.refuse(line, format!("device {uuid} is already in service {}", other.span)));
+            if same.span.end() != line.in_service.end() {
+                let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
+                self.end(same, line.in_service.end()).await?;
+                let hours = super::accept::hours_meeting(self.zone, [gone]);
+                dirty.entry(&line.node).or_default().extend(hours);
+                outcome.ended += 1;
             }
+        }
+        for (line, home, device) in new {
             let interval = ServiceInterval {
-                device: device.id,
+                device,
                 scope: home.id,
                 span: line.in_service,
                 node_index: line.index,
@@ -202,8 +206,18 @@ impl Application<'_> {
                 covered_to: line.in_service.start(),
             };
             fleet::open_service(self.scope, self.tx, &interval).await?;
-            there.push(interval);
+            known.entry(device).or_default().push(interval);
             outcome.opened += 1;
+        }
+        // One board is in one place at a time, whichever line moved what.
+        for line in lines {
+            let Some(device) = devices.get(&line.device.uuid) else { continue };
+            let all = known.get(&device.id).into_iter().flatten();
+            let mut others = all.filter(|each| each.span.start() != line.in_service.start());
+            if let Some(other) = others.find(|each| each.span.meets(line.in_service)) {
+                let reason = format!("device {} is already in service {}", line.device.uuid, other.span);
+                return Err(self.refuse(line, reason));
+            }
         }
         for (node, hours) in dirty {
             if let Some(home) = scopes.get(node) {

@@ -6,7 +6,7 @@
 //! Does not own: rules (domain), tables (store), formats (wire decodes), the clock (a port).
 //!
 //! Always true here: each step that writes is one unit of work; what can be repeated is safe to repeat.
-#![deny(clippy::float_arithmetic, clippy::indexing_slicing)]
+#![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 pub mod accept;
 pub mod ctx;

@@ -13,6 +13,7 @@ use crate::domain::money::{Currency, UnitPrice};
 use crate::domain::period::Span;
 use crate::domain::price::{Book, PriceVersion};
 use crate::domain::units::Instant;
+use crate::store::installation::Lock;
 use crate::store::marks::MarkKind;
 use crate::store::{installation, prices, unit};
 use crate::wire::body;
@@ -62,7 +63,7 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOu
             let (version, file) = (Arc::clone(&work), file.clone());
             unit(async move {
                 // Of two that publish at once, the second sees the first.
-                installation::lock(scope, tx).await?;
+                installation::lock(scope, tx, Lock::Alone).await?;
                 let mut version = (*version).clone();
                 if let Some((revision, known)) = prices::newest(scope, tx, version.name.as_str()).await? {
                     version.revision = revision;

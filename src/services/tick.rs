@@ -2,18 +2,19 @@
 //!
 //! Without it a dead node would leave the sum instead of becoming `unknown`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::accept::hours_meeting;
-use super::ctx::Platform;
+use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
 use crate::domain::ids::ScopeId;
-use crate::domain::period::Span;
+use crate::domain::period::{BillingZone, Span};
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
-use crate::store::fleet::ServiceInterval;
+use crate::store::fleet::{ServiceInterval, StoredScope};
+use crate::store::installation::Lock;
 use crate::store::marks::MarkKind;
-use crate::store::{fleet, marks, unit};
+use crate::store::{PlatformScope, WriteTx, fleet, installation, marks, unit};
 
 /// In the open hour a device is counted at least to this long ago; older silence is `unknown`.
 const SILENCE_US: i64 = 600 * MICROS_PER_SECOND;
@@ -31,43 +32,50 @@ pub fn edge_at(interval: &ServiceInterval, now: Instant) -> Instant {
 /// # Errors
 /// [`ServiceError`].
 pub async fn advance(platform: &Platform) -> Result<(), ServiceError> {
-    let now = platform.now();
-    let (homes, unfinished) = {
-        platform
-            .read(move |scope, tx| {
-                unit(async move {
-                    let homes = fleet::scopes(scope, tx).await?;
-                    Ok::<_, ServiceError>((homes, fleet::unfinished_services(scope, tx).await?))
-                })
+    let (now, zone) = (platform.now(), platform.zone());
+    let (homes, unfinished) = platform
+        .read(move |scope, tx| {
+            unit(async move {
+                Ok((fleet::scopes(scope, tx).await?, fleet::unfinished_services(scope, tx).await?))
             })
-            .await?
-    };
-    let mut by_scope: BTreeMap<ScopeId, Vec<(ServiceInterval, Instant)>> = BTreeMap::new();
-    for interval in unfinished {
-        let edge = edge_at(&interval, now);
-        if interval.edge < edge {
-            by_scope.entry(interval.scope).or_default().push((interval, edge));
-        }
-    }
-    for home in homes {
-        let Some(moved) = by_scope.remove(&home.id) else { continue };
-        let spans = moved.iter().map(|(interval, edge)| Span::clamped(interval.edge, *edge));
-        let hours = hours_meeting(platform.zone(), spans);
-        let work = Arc::new((home, moved, hours));
+        })
+        .await?;
+    let waiting: BTreeSet<ScopeId> = unfinished
+        .iter()
+        .filter(|interval| interval.edge < edge_at(interval, now))
+        .map(|interval| interval.scope)
+        .collect();
+    for home in homes.into_iter().filter(|home| waiting.contains(&home.id)) {
+        let home = Arc::new(home);
         platform
             .write(move |scope, tx| {
-                let work = Arc::clone(&work);
-                unit(async move {
-                    let (home, moved, hours) = &*work;
-                    for (interval, edge) in moved {
-                        fleet::advance_edge(scope, tx, interval, *edge).await?;
-                    }
-                    Ok::<_, ServiceError>(marks::mark_hours(scope, tx, home, MarkKind::Fold, hours).await?)
-                })
+                let home = Arc::clone(&home);
+                unit(async move { advance_home(scope, tx, &home, zone, now).await })
             })
             .await?;
     }
     Ok(())
+}
+
+/// Moves the edges of one scope, by what its intervals are now: an end may have moved since they were listed.
+async fn advance_home(
+    scope: &PlatformScope,
+    tx: &WriteTx,
+    home: &StoredScope,
+    zone: BillingZone,
+    now: Instant,
+) -> Result<(), ServiceError> {
+    installation::lock(scope, tx, Lock::Shared).await?;
+    check_zone(scope, tx, zone).await?;
+    let mut spans = Vec::new();
+    for interval in fleet::scope_services(scope, tx, home.id).await? {
+        let edge = edge_at(&interval, now);
+        if interval.edge < edge {
+            fleet::advance_edge(scope, tx, &interval, edge).await?;
+            spans.push(Span::clamped(interval.edge, edge));
+        }
+    }
+    Ok(marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours_meeting(zone, spans)).await?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The one row that says what this installation is.
 
-use super::backend::lock_clause;
+use super::backend::{lock_clause, share_clause};
 use super::{PlatformScope, ReadTx, StoreError, WriteTx};
 use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
@@ -102,14 +102,26 @@ pub async fn set_billing(
     tx.run(sql, values).await.map(|_| ())
 }
 
-/// Locks the installation until the transaction ends: of two that change prices or the fleet at once, each sees
-/// what the other did.
+/// How the installation is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// To change prices or the fleet: nobody else may hold it.
+    Alone,
+    /// To ask for hours by what prices and the fleet are: others may do so too.
+    Shared,
+}
+
+/// Locks the installation until the transaction ends. Of two that change prices or the fleet at once, each sees
+/// what the other did; and no hour is asked for while they read which hours there are.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn lock(_scope: &PlatformScope, tx: &WriteTx) -> Result<(), StoreError> {
-    let sql = format!("SELECT installation_id FROM installation{}", lock_clause(tx.dialect()));
-    tx.one(&sql, vec![]).await.map(|_| ())
+pub async fn lock(_scope: &PlatformScope, tx: &WriteTx, lock: Lock) -> Result<(), StoreError> {
+    let clause = match lock {
+        Lock::Alone => lock_clause(tx.dialect()),
+        Lock::Shared => share_clause(tx.dialect()),
+    };
+    tx.one(&format!("SELECT installation_id FROM installation{clause}"), vec![]).await.map(|_| ())
 }
 
 /// Fixes zone and currency, which the first accepted batch does.

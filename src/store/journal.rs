@@ -224,6 +224,23 @@ pub async fn body_hash(
     tx.one(sql, values).await?.map(|row| row.get(0)).transpose()
 }
 
+/// Batches of a stream that were set aside or of which something was refused: number, why set aside, what was
+/// refused (JSON).
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn troubles(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+    stream: Uuid,
+) -> Result<Vec<(i64, Option<String>, Option<String>)>, StoreError> {
+    let sql = "SELECT sequence, set_aside, refused FROM usage_batch WHERE scope_id = $1 AND stream_id = $2 \
+               AND (set_aside IS NOT NULL OR refused IS NOT NULL) ORDER BY sequence";
+    let rows = tx.all(sql, vec![scope.stored().into(), stream.to_string().into()]).await?;
+    rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).collect()
+}
+
 /// A batch as the fold reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredBatch {

@@ -296,7 +296,8 @@ pub struct Lease {
     pub epoch: i64,
 }
 
-/// Takes buckets that have marks and that nobody else holds, at most `limit`. One's own, which an error may have
+/// Takes buckets above `after` that have marks and that nobody else holds, at most `limit`, from now until the
+/// lease's end. One's own, which an error may have
 /// left behind, are taken again under a new epoch.
 ///
 /// # Errors
@@ -305,26 +306,32 @@ pub async fn take_leases(
     _scope: &PlatformScope,
     tx: &WriteTx,
     holder: &str,
-    now: Instant,
-    until: Instant,
+    lease: std::ops::Range<Instant>,
+    after: Option<i64>,
     limit: i64,
 ) -> Result<Vec<Lease>, StoreError> {
     let skip = if lock_clause(tx.dialect()).is_empty() { "" } else { " FOR UPDATE SKIP LOCKED" };
     let sql = format!(
-        "SELECT bucket, epoch FROM bucket_lease WHERE (until_us <= $1 OR holder = $3) AND (\
+        "SELECT bucket, epoch FROM bucket_lease WHERE (until_us <= $1 OR holder = $3) AND bucket > $4 AND (\
          EXISTS (SELECT 1 FROM dirty_node n WHERE n.bucket = bucket_lease.bucket) OR \
          EXISTS (SELECT 1 FROM dirty_tenant_day t WHERE t.bucket = bucket_lease.bucket)) \
          ORDER BY bucket LIMIT $2{skip}"
     );
-    let rows = tx.all(&sql, vec![now.micros().into(), limit.into(), holder.to_owned().into()]).await?;
+    let after = after.unwrap_or(-1);
+    let values = vec![lease.start.micros().into(), limit.into(), holder.to_owned().into(), after.into()];
+    let rows = tx.all(&sql, values).await?;
     let mut leases = Vec::with_capacity(rows.len());
     for row in rows {
-        let lease = Lease { bucket: row.get(0)?, epoch: row.get::<i64>(1)? + 1 };
+        let taken = Lease { bucket: row.get(0)?, epoch: row.get::<i64>(1)? + 1 };
         let sql = "UPDATE bucket_lease SET holder = $2, epoch = $3, until_us = $4 WHERE bucket = $1";
-        let values =
-            vec![lease.bucket.into(), holder.to_owned().into(), lease.epoch.into(), until.micros().into()];
+        let values = vec![
+            taken.bucket.into(),
+            holder.to_owned().into(),
+            taken.epoch.into(),
+            lease.end.micros().into(),
+        ];
         tx.run(sql, values).await?;
-        leases.push(lease);
+        leases.push(taken);
     }
     Ok(leases)
 }

@@ -7,7 +7,7 @@
 //!
 //! Always true here: a caller says *read* or *write* and never which database; a tenant scope never sees
 //! another tenant's rows; sums are taken exactly; no decimal and no floating column exists.
-#![deny(clippy::float_arithmetic, clippy::indexing_slicing)]
+#![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 mod backend;
 pub mod error;

@@ -36,8 +36,12 @@ pub enum BodyError {
 /// Compresses a message.
 ///
 /// # Errors
-/// [`BodyError::TooLarge`] when the result would not be taken; the sender splits the batch.
+/// [`BodyError::TooLarge`] and [`BodyError::UnpacksTooLarge`] when it would not be taken; the sender splits the
+/// batch.
 pub fn pack(message: &[u8]) -> Result<Vec<u8>, BodyError> {
+    if message.len() > UNPACKED_BYTES_MAX {
+        return Err(BodyError::UnpacksTooLarge);
+    }
     let packed = zstd::bulk::compress(message, LEVEL).map_err(BodyError::NotZstd)?;
     if packed.len() > PACKED_BYTES_MAX {
         Err(BodyError::TooLarge { bytes: packed.len() })

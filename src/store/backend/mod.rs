@@ -170,6 +170,14 @@ pub(in crate::store) fn lock_clause(dialect: Dialect) -> &'static str {
     }
 }
 
+/// The same for many at a time that keep one out.
+pub(in crate::store) fn share_clause(dialect: Dialect) -> &'static str {
+    match dialect {
+        DbBackend::Postgres => " FOR SHARE",
+        _ => "",
+    }
+}
+
 /// Sees to it that a partitioned table has room for these keys.
 pub(in crate::store) async fn make_room(
     connection: &DatabaseTransaction,

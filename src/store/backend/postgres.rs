@@ -87,7 +87,7 @@ fn options(url: &str, connections: u32) -> ConnectOptions {
             options.application_name("fatia").options([
                 ("statement_timeout", "120s"),
                 ("lock_timeout", "30s"),
-                ("idle_in_transaction_session_timeout", "15s"),
+                ("idle_in_transaction_session_timeout", "60s"),
                 ("client_min_messages", "error"),
                 ("timezone", "UTC"),
             ])
@@ -185,7 +185,7 @@ pub(super) async fn make_room(
         let low = number.saturating_mul(width);
         let sql = "SELECT to_regclass($1) IS NOT NULL";
         let statement =
-            Statement::from_sql_and_values(backend, sql, [format!("public.{parent}_{low}").into()]);
+            Statement::from_sql_and_values(backend, sql, [format!("public.\"{parent}_{low}\"").into()]);
         let row = connection.query_one_raw(statement).await.map_err(classify)?;
         if row.is_some_and(|row| row.try_get_by_index::<bool>(0).unwrap_or(false)) {
             continue;

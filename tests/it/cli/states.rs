@@ -72,14 +72,16 @@ fn outside_coverage_time_is_unknown_until_a_later_import_covers_it() {
 }
 
 #[test]
-fn an_empty_end_is_still_running_where_the_coverage_ends() {
+fn an_empty_end_is_still_running_whatever_is_covered() {
     let fatia = Fatia::new();
     let line = "w,t,n1,GPU-a,dedicated,,,2026-09-05T00:00:00Z,\n";
     let file = format!("{HEADER}{line}");
     let covers = ["--covers", "2026-09-01T00:00:00Z/2026-09-11T00:00:00Z"];
     fatia.import_all(INVENTORY, &file, &covers);
-    assert_eq!(fatia.json("2026-09", "workload").sum(&[("workload", "w")]), 144 * HOUR);
-    // Later it still runs; the device's time in service ends first.
+    assert_eq!(fatia.json("2026-09", "workload").sum(&[("workload", "w")]), 624 * HOUR);
+    // Bringing it with other coverage, also with one that ends before it began, cuts nothing off.
+    fatia.import_all(INVENTORY, &file, &["--covers", "2026-09-01T00:00:00Z/2026-09-02T00:00:00Z"]);
+    assert_eq!(fatia.json("2026-09", "workload").sum(&[("workload", "w")]), 624 * HOUR);
     fatia.import_all(INVENTORY, &file, &[]);
     let report = fatia.json("2026-09", "workload");
     assert_eq!(report.sum(&[("workload", "w")]), 624 * HOUR);

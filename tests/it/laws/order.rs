@@ -1,10 +1,11 @@
 //! The account depends on what was said, never on when it came, how often, or in which batches.
 
 use fatia::domain::device::SharingMode;
+use fatia::domain::ids::Name;
 use fatia::domain::period::Span;
 use fatia::domain::segment::Claims;
 use fatia::domain::units::Instant;
-use fatia::domain::usage::{Batch, Slice, SliceSize, Source};
+use fatia::domain::usage::{Batch, Evidence, EvidenceField, Row, Slice, SliceSize, Source};
 use fatia::store::node_hour;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -232,4 +233,45 @@ fn an_hour_folds_alike_alone_in_a_run_and_in_a_run_with_holes() {
         }
         Ok(())
     });
+}
+
+/// Whatever a source claims, a device has a bounded number of holders, and it does not depend on the order which.
+#[test]
+fn more_holders_than_there_can_be_are_left_out_alike_in_any_order() {
+    let at = |minute: i64| Instant::from_micros(minute * 60_000_000);
+    let hour = Span::clamped(at(0), at(60));
+    let holder = |number: usize| -> Evidence {
+        let workload = Name::parse(&format!("w{number}")).unwrap();
+        [(EvidenceField::Workload, workload)].into_iter().collect()
+    };
+    let rows = |numbers: Vec<usize>| {
+        let mut claims = Claims::new();
+        for chunk in numbers.chunks(100) {
+            let slice = Slice {
+                device: device_name(0),
+                mode: SharingMode::TimeSlicing,
+                size: SliceSize::Declared(1_000),
+            };
+            let holdings = chunk.iter().enumerate().map(|(at, _)| Row {
+                slice: 0,
+                evidence: at,
+                span: hour,
+                uncut: hour,
+            });
+            let batch = Batch {
+                slices: vec![slice],
+                rows: holdings.collect(),
+                evidence: chunk.iter().map(|number| holder(*number)).collect(),
+                coverage: vec![],
+            };
+            claims.add(&source(1), 0, &batch);
+        }
+        claims.fold(&[hour]).remove(0)
+    };
+    let folded = rows((0..700).collect());
+    assert_eq!(folded, rows((0..700).rev().collect()));
+    let device = &folded.devices[0];
+    assert_eq!(device.segments.len(), 1);
+    assert_eq!(device.segments[0].holders.len(), fatia::domain::segment::HOLDERS_MAX);
+    assert_eq!(device.conflicts.len(), 1, "and it is said");
 }

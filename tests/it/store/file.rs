@@ -35,9 +35,9 @@ async fn leases_of_a_process_that_died_do_not_hold_up_the_next() {
     let platform = TestPlatform::sqlite().await;
     platform.import("n1 g1 A10 06-09T00:00 06-09T02:00", "").await;
     let taken = write(&platform, |scope, tx| {
-        unit(
-            async move { marks::take_leases(scope, tx, "dead", at("06-10T12:00"), at("12-31T00:00"), 64).await },
-        )
+        unit(async move {
+            marks::take_leases(scope, tx, "dead", at("06-10T12:00")..at("12-31T00:00"), None, 64).await
+        })
     });
     assert_eq!(taken.await.expect("leases can be taken").len(), 1);
     assert_eq!(platform.derive().await.days, 0, "it is at work, as far as anybody knows");

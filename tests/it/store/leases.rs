@@ -13,7 +13,7 @@ use crate::support::platform::{TestPlatform, at, derive, on_both_databases, writ
 
 async fn take(platform: &TestPlatform, holder: &'static str, now: Instant, until: Instant) -> Vec<Lease> {
     write(platform, move |scope, tx| {
-        unit(async move { marks::take_leases(scope, tx, holder, now, until, 64).await })
+        unit(async move { marks::take_leases(scope, tx, holder, now..until, None, 64).await })
     })
     .await
     .expect("leases can be asked for")

@@ -13,6 +13,41 @@ async fn refreshed(platform: &TestPlatform, time: &str) -> Vec<String> {
 }
 
 on_both_databases! {
+    async fn an_old_inventory_cannot_put_a_device_that_moved_in_two_places(platform: &TestPlatform) {
+        platform.inventory("n1 g1 A10 06-01T00:00").await;
+        // It moves: the end on one node and the start on the other, in whatever order the lines stand.
+        let outcome = platform.inventory("n2 g1 A10 06-05T00:00\nn1 g1 A10 06-01T00:00 06-05T00:00").await;
+        assert_eq!((outcome.opened, outcome.ended), (1, 1));
+        let old = crate::support::platform::inventory_csv("n1 g1 A10 06-01T00:00");
+        let lines =
+            fatia::services::inventory::Inventory::read(old.as_bytes(), "old").expect("a table").lines;
+        let error =
+            fatia::services::inventory::apply(platform, "old", lines).await.expect_err("it is elsewhere");
+        assert!(error.to_string().contains("line 2: device g1 is already in service 2026-06-05"), "{error}");
+        assert_eq!(
+            refreshed(platform, "06-10T00:00").await,
+            ["n1 unknown 96.000000 - unpriced 96.000000", "n2 unknown 119.833333 - unpriced 119.833333"]
+        );
+    }
+
+    async fn prices_of_another_currency_hold_up_a_change_of_it(platform: &TestPlatform) {
+        let file = "name = \"june\"\ncurrency = \"USD\"\neffective_from = \"2026-06-01T00:00:00Z\"\n[cost]\nA10 = \"2\"\n";
+        fatia::services::pricing::load(platform, "june.toml", file).await.expect("a good book");
+        let currency = fatia::domain::money::Currency::parse("BRL").ok();
+        let settings = fatia::services::ctx::BillingSettings { zone: None, currency };
+        let clock = platform.clock.clone();
+        let opened = fatia::services::ctx::Platform::open(
+            platform.store.clone(),
+            "x".into(),
+            clock,
+            settings,
+            [1; 32],
+        )
+        .await;
+        let error = opened.expect_err("its prices are in dollars");
+        assert!(error.to_string().contains("`june`"), "{error}");
+    }
+
     async fn a_node_that_reports_nothing_is_unknown_for_exactly_its_in_service_time(platform: &TestPlatform) {
         platform
             .inventory(
