@@ -59,3 +59,37 @@ pub struct Refusal {
     /// Why, for people.
     pub reason: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_reads_as_it_was_released() {
+        let answer = Acknowledgement {
+            stream: "00000000-0000-0000-0000-000000000007".to_owned(),
+            sequence: 3,
+            outcome: Outcome::Accepted,
+            mark: 3,
+            accepted_rows: 41,
+            refused: vec![Refusal {
+                pointer: "/rows/3".to_owned(),
+                reason: "lies outside the signed span".to_owned(),
+            }],
+        };
+        let released = r#"{"stream":"00000000-0000-0000-0000-000000000007","sequence":3,"outcome":"accepted","mark":3,"accepted_rows":41,"refused":[{"pointer":"/rows/3","reason":"lies outside the signed span"}]}"#;
+        assert_eq!(serde_json::to_string(&answer).unwrap(), released);
+        assert_eq!(serde_json::from_str::<Acknowledgement>(released).unwrap(), answer);
+        let unknown = released.replacen("\"mark\"", "\"extra\":1,\"mark\"", 1);
+        assert!(serde_json::from_str::<Acknowledgement>(&unknown).is_err());
+        for outcome in [
+            Outcome::Accepted,
+            Outcome::SetAside,
+            Outcome::Duplicate,
+            Outcome::DuplicateUnverified,
+            Outcome::Ahead,
+        ] {
+            assert_eq!(serde_json::to_string(&outcome).unwrap(), format!("\"{}\"", outcome.word()));
+        }
+    }
+}

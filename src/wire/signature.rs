@@ -251,6 +251,29 @@ mod tests {
         assert_eq!(verifier.verify(&token, b"body").unwrap(), claims(b"body"));
     }
 
+    /// Kept tokens are checked again after years: neither the claims nor their encoding may move.
+    #[test]
+    fn a_token_reads_as_it_was_released() {
+        let token = BatchSigner::from_seed(&[7; 32]).sign(&claims(b"body")).unwrap();
+        let header = jsonwebtoken::decode_header(&token).unwrap();
+        assert_eq!((header.alg, header.kid.as_deref()), (Algorithm::EdDSA, Some("fe812c12f3ab4ce6ac5db69ac352f906")));
+        let payload: serde_json::Value = jsonwebtoken::dangerous::insecure_decode(&token).unwrap().claims;
+        assert_eq!(
+            payload,
+            serde_json::json!({
+                "bh": "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5",
+                "iss": "installation",
+                "jti": "5d15d71e-4880-5ce1-a398-1ceda66f927a",
+                "sub": "ana",
+                "node": "node-1",
+                "stream": "00000000-0000-0000-0000-000000000007",
+                "seq": 3,
+                "from": 0,
+                "to": 60_000_000,
+            })
+        );
+    }
+
     #[test]
     fn another_body_key_or_algorithm_is_refused() {
         let signer = BatchSigner::from_seed(&[7; 32]);
