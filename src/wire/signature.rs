@@ -256,7 +256,10 @@ mod tests {
     fn a_token_reads_as_it_was_released() {
         let token = BatchSigner::from_seed(&[7; 32]).sign(&claims(b"body")).unwrap();
         let header = jsonwebtoken::decode_header(&token).unwrap();
-        assert_eq!((header.alg, header.kid.as_deref()), (Algorithm::EdDSA, Some("fe812c12f3ab4ce6ac5db69ac352f906")));
+        assert_eq!(
+            (header.alg, header.kid.as_deref()),
+            (Algorithm::EdDSA, Some("fe812c12f3ab4ce6ac5db69ac352f906"))
+        );
         let payload: serde_json::Value = jsonwebtoken::dangerous::insecure_decode(&token).unwrap().claims;
         assert_eq!(
             payload,

@@ -174,6 +174,25 @@ on_both_databases! {
 mod only_postgres {
     use super::*;
 
+    /// Else an edge could move between the moment at which a price load sees which hours there are and its commit, and
+    /// those hours would keep the old price for good.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_tick_waits_for_whoever_changes_prices_or_the_fleet() {
+        let platform = TestPlatform::postgres().await;
+        platform.inventory("n1 g1 A10 06-01T00:00 06-02T00:00").await;
+        platform.clock.set("06-10T00:00");
+        let mut held = platform.raw().await;
+        held.run("BEGIN; SELECT installation_id FROM installation FOR UPDATE").await;
+        let ticking = platform.platform.clone();
+        let ticking = tokio::spawn(async move { fatia::services::tick::advance(&ticking).await });
+        platform.waiting_for_locks(1).await;
+        let edges = "SELECT COUNT(*) FROM device_service WHERE edge_us > from_us";
+        assert_eq!(held.number(edges).await, 0, "no edge moves meanwhile");
+        held.run("COMMIT").await;
+        ticking.await.expect("the tick goes on").expect("and succeeds");
+        assert_eq!(held.number(edges).await, 1);
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_inventories_that_contradict_each_other_at_once_one_is_taken() {
         let platform = TestPlatform::postgres().await;
