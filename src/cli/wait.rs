@@ -44,7 +44,7 @@ pub(super) async fn until_derived(
 ) -> Result<(), ServiceError> {
     let line = ProgressLine::new();
     if platform.store.is_embedded() {
-        let show = move |left: i64| line.show(&format!("deriving: {left} marks left"));
+        let show = move |done: u64| line.show(&format!("deriving: {done} days of nodes done"));
         derive::derive_all(platform, worker, &show).await?;
         line.clear();
         return Ok(());

@@ -4,7 +4,7 @@
 //! body with a valid signature and size takes its number whatever is inside; an acknowledgement is given
 //! after the commit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ctx::{Platform, check_zone};
@@ -336,11 +336,11 @@ impl Arrival {
         if stream.source.rank != SourceRank::Import {
             return Ok(vec![]);
         }
-        let siblings: BTreeMap<_, _> = journal::streams(scope, tx, home.id)
+        let siblings: BTreeSet<_> = journal::streams(scope, tx, home.id)
             .await?
             .into_iter()
             .filter(|other| other.source == stream.source && other.import_number != stream.import_number)
-            .map(|other| (other.id, other))
+            .map(|other| other.id)
             .collect();
         if siblings.is_empty() {
             return Ok(vec![]);
@@ -358,7 +358,7 @@ impl Arrival {
         }
         let mut spans = Vec::new();
         for other in journal::batches_meeting(scope, tx, home.id, self.claims.span).await? {
-            if !siblings.contains_key(&other.stream) {
+            if !siblings.contains(&other.stream) {
                 continue;
             }
             let Ok(decoded) = read_stored(&other, &home.name) else { continue };

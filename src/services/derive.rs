@@ -66,14 +66,14 @@ pub struct Derived {
 
 /// Derives until no mark is left that this worker may clear.
 ///
-/// `progress` is told how many marks are left now and then.
+/// `progress` is told now and then how many scopes' days are done.
 ///
 /// # Errors
 /// [`ServiceError`]; a lost lease is no error, its work is another's.
 pub async fn derive_all(
     platform: &Platform,
     worker: &Worker,
-    progress: &(dyn Fn(i64) + Send + Sync),
+    progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Derived, ServiceError> {
     let (mut derived, mut failed, mut after) = (Derived::default(), Failed::new(), None);
     loop {
@@ -317,24 +317,24 @@ async fn work_off(
     held: &mut Held,
     failed: &mut Failed,
     derived: &mut Derived,
-    progress: &(dyn Fn(i64) + Send + Sync),
+    progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), ServiceError> {
     let mut homes = scopes_by_id(platform).await?;
     loop {
         keep(platform, worker, held).await?;
         let buckets = held.buckets();
         let days_at_once = DAYS_AT_ONCE.saturating_add(i64::try_from(failed.len()).unwrap_or(i64::MAX));
-        let (days, tenant_days, left) = platform
+        let (days, tenant_days) = platform
             .read(move |scope, tx| {
                 unit(async move {
                     let days = marks::pending_days(scope, tx, &buckets, days_at_once).await?;
                     let limit = i64::try_from(TENANT_DAYS_AT_ONCE * 8).unwrap_or(DAYS_AT_ONCE);
                     let tenant_days = marks::pending_tenant_days(scope, tx, &buckets, limit).await?;
-                    Ok::<_, ServiceError>((days, tenant_days, marks::count(scope, tx).await?))
+                    Ok::<_, ServiceError>((days, tenant_days))
                 })
             })
             .await?;
-        progress(left);
+        progress(derived.days);
         let days: Vec<(ScopeId, Day)> = days.into_iter().filter(|day| !failed.contains_key(day)).collect();
         if days.iter().any(|(scope, _)| !homes.contains_key(scope)) {
             // A node joined while this worker had its bucket.

@@ -234,15 +234,15 @@ pub async fn import_intervals(
     for line in &inventory.lines {
         known.entry(line.device.uuid.clone()).or_default().push((line.node.clone(), line.in_service));
     }
-    let holdings = Holdings::read(intervals, intervals_name, &known, now)?;
+    let mut holdings = Holdings::read(intervals, intervals_name, &known, now)?;
     outcome.inventory = inventory::apply(platform, inventory_name, inventory.lines).await?;
     let (nodes, homes) = homes(platform).await?;
     (outcome.lines, outcome.repeated) = (holdings.lines, holdings.repeated);
-    outcome.bad.extend(holdings.bad);
+    outcome.bad.append(&mut holdings.bad);
     let mut plans = Vec::new();
     for (node, id) in nodes {
         let coverage = coverage_of(&node, &homes, request.covers, now);
-        let holdings: Vec<Holding> = holdings.by_node.get(&node).into_iter().flatten().cloned().collect();
+        let holdings: Vec<Holding> = holdings.by_node.remove(&node).into_iter().flatten().collect();
         if holdings.is_empty() && coverage.is_empty() {
             continue;
         }
@@ -327,45 +327,45 @@ impl Plan {
         holdings: Vec<Holding>,
         coverage: Vec<Coverage>,
     ) -> Self {
-        let rows_hash = digest(&holdings, &[]).to_vec();
-        let digest = digest(&holdings, &coverage);
+        let (rows_hash, digest) = digests(&holdings, &coverage);
         let key = format!("{source}\0{}\0{}\0{}", name.kind.word(), name.name, body::hex(&digest));
         let stream = Uuid::new_v5(&STREAMS, key.as_bytes());
-        Self { scope, name, holdings, coverage, stream, rows_hash, mark: 0 }
+        Self { scope, name, holdings, coverage, stream, rows_hash: rows_hash.to_vec(), mark: 0 }
     }
 }
 
-/// SHA-256 of a scope's sorted, uncut rows and its coverage. Fields are ended by a zero byte, which no name holds.
-fn digest(holdings: &[Holding], coverage: &[Coverage]) -> [u8; 32] {
+/// SHA-256 of a scope's sorted, uncut rows, and of these and its coverage. Fields are ended by a zero byte, which no name holds.
+fn digests(holdings: &[Holding], coverage: &[Coverage]) -> ([u8; 32], [u8; 32]) {
     // Numbers and words only, never a form made for people: stream ids depend on these bytes for ever.
     let edges = |span: Span| format!("{}/{}", span.start().micros(), span.end().micros());
-    let mut hash = Sha256::new();
-    let mut put = |text: &str| {
+    let put = |hash: &mut Sha256, text: &str| {
         hash.update(text.as_bytes());
         hash.update([0]);
     };
+    let mut hash = Sha256::new();
     for holding in holdings {
-        put("row");
-        put(&edges(holding.span));
-        put(holding.slice.device.as_str());
-        put(holding.slice.mode.word());
+        put(&mut hash, "row");
+        put(&mut hash, &edges(holding.span));
+        put(&mut hash, holding.slice.device.as_str());
+        put(&mut hash, holding.slice.mode.word());
         match &holding.slice.size {
-            SliceSize::Whole => put("whole"),
-            SliceSize::Declared(ppm) => put(&ppm.to_string()),
-            SliceSize::Profile(profile) => put(&format!("profile {profile}")),
+            SliceSize::Whole => put(&mut hash, "whole"),
+            SliceSize::Declared(ppm) => put(&mut hash, &ppm.to_string()),
+            SliceSize::Profile(profile) => put(&mut hash, &format!("profile {profile}")),
         }
         holding.evidence.iter().for_each(|(field, value)| {
-            put(field.word());
-            put(value.as_str());
+            put(&mut hash, field.word());
+            put(&mut hash, value.as_str());
         });
     }
+    let rows = hash.clone().finalize().into();
     for each in coverage {
-        put("coverage");
-        put(each.device.as_str());
-        put(&edges(each.span));
-        put(each.of.word());
+        put(&mut hash, "coverage");
+        put(&mut hash, each.device.as_str());
+        put(&mut hash, &edges(each.span));
+        put(&mut hash, each.of.word());
     }
-    hash.finalize().into()
+    (rows, hash.finalize().into())
 }
 
 /// Opens the streams that are not there, under one new number of the source; reads the marks of the others.
@@ -515,7 +515,11 @@ async fn send_plan(
                     let reason = answer.refused.first().map(|each| each.reason.clone()).unwrap_or_default();
                     return Err(set_aside(&name, sequence, &reason));
                 }
-                Outcome::Ahead => return Err(set_aside(&name, sequence, "an earlier batch is missing")),
+                Outcome::Ahead => {
+                    let file = format!("batch {sequence} of {}", name.name);
+                    let reason = format!("was not taken: the batch after number {} is missing", answer.mark);
+                    return Err(ServiceError::File { file, reason });
+                }
             }
             outcome.refused_rows += count(&answer.refused);
         }
