@@ -30,6 +30,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests compute with small literals"))]
 
 pub mod allocation;
+pub mod catalogue;
 pub mod cost;
 pub mod device;
 pub mod ids;
