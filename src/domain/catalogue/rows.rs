@@ -374,7 +374,8 @@ fn put_vgpus(next: &mut Catalogue, rows: &[VgpuType]) -> Result<(), CatalogueErr
             return Err(at.twice("name", &row.name));
         }
         check_vgpu(row, &name, &at)?;
-        next.vgpus.insert(name.to_string(), row.clone());
+        let shown = Name::parse(&name.to_string()).unwrap_or_else(|_| row.name.clone());
+        next.vgpus.insert(name.to_string(), VgpuType { name: shown, ..row.clone() });
     }
     Ok(())
 }
