@@ -8,6 +8,7 @@ use crate::domain::ids::Name;
 use crate::domain::period::{Month, Span};
 use crate::domain::report::Dimension;
 use crate::domain::units::Instant;
+use crate::domain::usage::SourceRank;
 
 /// GPU chargeback: every GPU-hour attributed, priced and reconciled.
 #[derive(Debug, Parser)]
@@ -27,7 +28,7 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Bring in a history of who held what
+    /// Bring in a history of who held what, or declared states
     #[command(subcommand)]
     Import(ImportCommand),
     /// Read what it comes to
@@ -36,6 +37,9 @@ pub enum Command {
     /// Say what a GPU-hour costs
     #[command(subcommand)]
     Price(PriceCommand),
+    /// Say what boards, MIG profiles and vGPU types are
+    #[command(subcommand)]
+    Catalogue(CatalogueCommand),
     /// Derive what is waiting, and go on until stopped
     Worker(WorkerArguments),
     /// Derive everything anew from the journal
@@ -49,8 +53,14 @@ pub enum Command {
 /// What can be imported.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// A table of intervals: workload,tenant,project,node,gpu_uuid,mode,profile,share_ppm,start,end
+    /// A table of intervals: workload,tenant,project,node,gpu_uuid,mode,profile,share_ppm,start,end and more
     Intervals(IntervalsArguments),
+    /// A table of declared states: node,gpu_uuid,slice,kind,from,to
+    ///
+    /// kind is maintenance, migration or unhealthy. Without a gpu_uuid it is declared of every GPU of the node,
+    /// with a slice of that slice of the GPU alone. An empty `to` is open; a `to` that is the `from` takes an earlier
+    /// declaration back.
+    States(StatesArguments),
 }
 
 /// `import intervals`.
@@ -59,11 +69,30 @@ pub struct IntervalsArguments {
     /// The devices: node,gpu_uuid,gpu_index,gpu_model,gpu_memory_gib,in_service_from,in_service_to
     #[arg(long, value_name = "FILE")]
     pub inventory: PathBuf,
+    /// Slices that existed, held or not: node,gpu_uuid,slice,parent,mode,profile,placement,start,end and more
+    #[arg(long, value_name = "FILE")]
+    pub slices: Option<PathBuf>,
     /// The span in which what is not listed was not held [default: in-service time up to now]
     #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
     pub covers: Option<Span>,
     /// Whose history it is: a later import of the same source amends an earlier one
     #[arg(long, value_name = "NAME", default_value = "intervals", value_parser = parse_name)]
+    pub source: Name,
+    /// How far it is trusted where sources speak of one GPU at one time: hypervisor, scheduler, scrape or import
+    #[arg(long, value_name = "RANK", default_value = "import", value_parser = parse_rank)]
+    pub rank: SourceRank,
+    /// Return before the figures are derived (PostgreSQL)
+    #[arg(long)]
+    pub no_wait: bool,
+    /// The table
+    pub file: PathBuf,
+}
+
+/// `import states`.
+#[derive(Debug, Args)]
+pub struct StatesArguments {
+    /// Who declares: a later import of the same source amends an earlier one
+    #[arg(long, value_name = "NAME", default_value = "operator", value_parser = parse_name)]
     pub source: Name,
     /// Return before the figures are derived (PostgreSQL)
     #[arg(long)]
@@ -121,6 +150,33 @@ pub struct LoadArguments {
     pub file: PathBuf,
 }
 
+/// What can be done with the catalogue.
+#[derive(Debug, Subcommand)]
+pub enum CatalogueCommand {
+    /// Put a file's rows over the embedded ones, in place of those of the file before
+    Load(CatalogueLoadArguments),
+    /// Show what is known, and from where
+    Show(CatalogueShowArguments),
+}
+
+/// `catalogue load`.
+#[derive(Debug, Args)]
+pub struct CatalogueLoadArguments {
+    /// Return before the figures are derived (PostgreSQL)
+    #[arg(long)]
+    pub no_wait: bool,
+    /// The catalogue file (TOML); an empty one takes all rows back
+    pub file: PathBuf,
+}
+
+/// `catalogue show`.
+#[derive(Debug, Args)]
+pub struct CatalogueShowArguments {
+    /// One model: a board by any of its names, or the board's code in vGPU types
+    #[arg(long, value_name = "MODEL", value_parser = parse_name)]
+    pub model: Option<Name>,
+}
+
 /// `rebuild`.
 #[derive(Debug, Args)]
 pub struct RebuildArguments {
@@ -149,6 +205,17 @@ fn parse_span(text: &str) -> Result<Span, String> {
 
 fn parse_name(text: &str) -> Result<Name, String> {
     Name::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_rank(text: &str) -> Result<SourceRank, String> {
+    match SourceRank::parse(text).map_err(|error| error.to_string())? {
+        rank @ (SourceRank::Hypervisor | SourceRank::Scheduler | SourceRank::Scrape | SourceRank::Import) => {
+            Ok(rank)
+        }
+        rank @ (SourceRank::HostAgent | SourceRank::GuestAgent) => {
+            Err(format!("{} is the rank of agents alone", rank.word()))
+        }
+    }
 }
 
 fn parse_month(text: &str) -> Result<Month, String> {

@@ -7,31 +7,30 @@ use std::sync::Arc;
 use super::args::IntervalsArguments;
 use super::wait::{ProgressLine, until_derived};
 use super::{Ending, tell};
+use crate::domain::usage::Source;
 use crate::services::ctx::Platform;
 use crate::services::derive::Worker;
 use crate::services::error::ServiceError;
-use crate::services::imports::{ImportOutcome, ImportRequest, Progress, import_intervals};
+use crate::services::imports::{ImportOutcome, ImportRequest, Progress, Tables, import_intervals};
 
 pub(super) async fn run(
     platform: &Platform,
     worker: &Worker,
     arguments: &IntervalsArguments,
 ) -> Result<Ending, ServiceError> {
-    let request = ImportRequest { source: arguments.source.clone(), covers: arguments.covers };
-    let (inventory_name, intervals_name) = (name(&arguments.inventory), name(&arguments.file));
-    let (inventory, intervals) = (open(&arguments.inventory)?, open(&arguments.file)?);
+    let source = Source { rank: arguments.rank, sender: arguments.source.clone() };
+    let request = ImportRequest { source, covers: arguments.covers };
+    let slices = arguments.slices.as_deref().map(|path| Ok::<_, ServiceError>((name(path), open(path)?)));
+    let tables = Tables {
+        inventory: (name(&arguments.inventory), open(&arguments.inventory)?),
+        slices: slices.transpose()?,
+        intervals: (name(&arguments.file), open(&arguments.file)?),
+    };
     let line = ProgressLine::new();
     let show = move |progress: Progress| {
         line.show(&format!("importing: {} of {} batches", progress.answered, progress.batches));
     };
-    let outcome = import_intervals(
-        platform,
-        &request,
-        (&inventory_name, inventory),
-        (&intervals_name, intervals),
-        Arc::new(show),
-    )
-    .await?;
+    let outcome = import_intervals(platform, &request, tables, Arc::new(show)).await?;
     line.clear();
     for bad in &outcome.bad {
         tell(&format!("{}: line {}: {}", bad.file, bad.line, bad.reason));
@@ -56,7 +55,7 @@ fn summary(outcome: &ImportOutcome) -> String {
         outcome.stored,
         outcome.duplicates,
         outcome.inventory.opened,
-        outcome.inventory.ended,
+        outcome.inventory.ended + outcome.inventory.repooled,
     );
     if outcome.refused_rows > 0 {
         text.push_str(&format!("; {} rows refused at acceptance", outcome.refused_rows));
@@ -64,11 +63,11 @@ fn summary(outcome: &ImportOutcome) -> String {
     text
 }
 
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn open(path: &Path) -> Result<File, ServiceError> {
+pub(super) fn open(path: &Path) -> Result<File, ServiceError> {
     File::open(path).map_err(|error| ServiceError::File {
         file: name(path),
         reason: format!("cannot be opened: {error}"),

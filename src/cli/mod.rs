@@ -1,13 +1,17 @@
 //! Edge: the terminal. Parses arguments, calls one service, shows its answer.
 
 mod args;
+mod catalogue;
 mod doctor;
 mod import;
 mod prices;
 mod report;
+mod states;
 mod wait;
 
-pub use args::{Arguments, Command, ImportCommand, PriceCommand, ReportCommand, WorkerArguments};
+pub use args::{
+    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, WorkerArguments,
+};
 
 use crate::services::ctx::Platform;
 use crate::services::derive::Worker;
@@ -54,8 +58,13 @@ pub async fn run(platform: &Platform, worker: &Worker, command: &Command) -> Res
         Command::Import(ImportCommand::Intervals(arguments)) => {
             import::run(platform, worker, arguments).await
         }
+        Command::Import(ImportCommand::States(arguments)) => states::run(platform, worker, arguments).await,
         Command::Report(ReportCommand::Costs(arguments)) => report::run(platform, arguments).await,
         Command::Price(PriceCommand::Load(arguments)) => prices::run(platform, worker, arguments).await,
+        Command::Catalogue(CatalogueCommand::Load(arguments)) => {
+            catalogue::load(platform, worker, arguments).await
+        }
+        Command::Catalogue(CatalogueCommand::Show(arguments)) => catalogue::list(platform, arguments).await,
         Command::Rebuild(arguments) => wait::rebuild(platform, worker, arguments.no_wait).await,
         Command::Doctor => doctor::run(platform).await,
         // `main` runs these itself: they are other edges.

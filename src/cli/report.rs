@@ -95,6 +95,8 @@ impl Serialize for Line<'_> {
         map.serialize_entry("gpu_hours", &self.figures.gpu_hours.to_string())?;
         map.serialize_entry("unpriced_gpu_hours", &self.figures.unpriced_gpu_hours.to_string())?;
         map.serialize_entry("cost", &self.figures.cost().map(|cost| cost.to_string()))?;
+        map.serialize_entry("metered_gpu_hours", &self.figures.metered_gpu_hours.to_string())?;
+        map.serialize_entry("energy_joules", &self.figures.energy().map(joules))?;
         map.end()
     }
 }
@@ -118,7 +120,7 @@ fn as_csv(report: &CostReport) -> String {
         report.dimensions.iter().copied().filter(|each| *each != Dimension::State).collect();
     let mut out = csv::Writer::from_writer(Vec::new());
     let mut header: Vec<&str> = keys.iter().map(|key| key.word()).collect();
-    header.extend(["state", "gpu_hours", "unpriced_gpu_hours", "cost"]);
+    header.extend(["state", "gpu_hours", "unpriced_gpu_hours", "cost", "metered_gpu_hours", "energy_joules"]);
     let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<String>>()];
     for group in &report.groups {
         let pairs = report.dimensions.iter().zip(&group.values);
@@ -127,6 +129,8 @@ fn as_csv(report: &CostReport) -> String {
         row.push(group.state.word().to_owned());
         row.extend([group.figures.gpu_hours.to_string(), group.figures.unpriced_gpu_hours.to_string()]);
         row.push(group.figures.cost().map(|cost| cost.to_string()).unwrap_or_default());
+        row.push(group.figures.metered_gpu_hours.to_string());
+        row.push(group.figures.energy().map(joules).unwrap_or_default());
         rows.push(row);
     }
     for row in rows {
@@ -184,6 +188,13 @@ fn as_text(report: &CostReport) -> String {
     align(&mut totals, 1);
     let sides = &report.reconciliation;
     text.push_str(&format!("\n\n{}\n\n", totals.trim_fmt()));
+    if let Some(energy) = report.total.energy() {
+        text.push_str(&format!(
+            "energy          {} kWh in {} GPU-hours that were metered\n",
+            kilowatt_hours(energy),
+            report.total.metered_gpu_hours
+        ));
+    }
     text.push_str(&format!(
         "unpriced        {} GPU-hours without a price\n",
         report.total.unpriced_gpu_hours
@@ -222,6 +233,17 @@ fn figures(figures: &Figures) -> [String; 3] {
         if unpriced.micro() == 0 { String::new() } else { unpriced.to_string() },
         figures.cost().map(to_the_cent).unwrap_or_else(|| "unpriced".to_owned()),
     ]
+}
+
+/// Joules with exactly three decimals.
+fn joules(millijoules: i64) -> String {
+    format!("{}.{:03}", millijoules.div_euclid(1_000), millijoules.rem_euclid(1_000))
+}
+
+/// For people's eyes: three decimals of a kWh, cut.
+fn kilowatt_hours(millijoules: i64) -> String {
+    let watt_hours = millijoules.div_euclid(3_600_000);
+    format!("{}.{:03}", watt_hours.div_euclid(1_000), watt_hours.rem_euclid(1_000))
 }
 
 /// An amount for people's eyes, rounded half to even; sums are taken of exact amounts and never of these.

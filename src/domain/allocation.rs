@@ -1,20 +1,26 @@
 //! The division of a device-hour into parts.
 //!
-//! Parts are a pure function of segments, in-service intervals, declared states and mapping rules. No price
-//! is in them.
+//! Parts are a pure function of segments, in-service intervals, declared states, catalogue, mapping rules and
+//! policies. No price is in them.
 //!
 //! Always true here: the parts of a device-hour sum to ⌊in-service ns ÷ 3.6·10⁶⌋ exactly. Each leaf's weight
 //! is summed exactly over the hour's segments and floored once, so flooring never moves a neighbour; what
 //! flooring leaves is the part `rounding`. Source: DESIGN §2 and §3.
 
+use std::rc::Rc;
+
+use super::catalogue::Catalogue;
 use super::device::{DeclaredKind, DeclaredState, Device, SharingMode, UnknownWord};
+use super::energy;
 use super::ids::Name;
 use super::mapping::{MappingRules, Owner};
 use super::period::Span;
-use super::segment::{DeviceSegments, Holder, HourSegments, Segment};
-use super::share::{Normalised, Share, Weight, normalise};
+use super::policy::Policy;
+use super::pool;
+use super::segment::{DeviceSegments, HourSegments, Segment};
+use super::share::{Share, Weight};
+use super::tree::{Doubt, Forest, Ground, Leaf, LeafKind, Shares, Spot};
 use super::units::{Instant, OutOfRange, Quantity};
-use super::usage::SliceSize;
 
 /// What a part of a device-hour was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,14 +94,18 @@ pub struct Part {
     pub evidence: Option<usize>,
     /// Who pays; none where nobody held (the platform's).
     pub owner: Option<Owner>,
-    /// How the device was shared for the slice; none where no slice exists.
+    /// How the device was shared for the slice; none where that is open.
     pub mode: Option<SharingMode>,
     /// What is sold: the model, and below it the kind of slice.
     pub sku: Name,
-    /// Whether the share was measured as declared because it could not be measured.
+    /// Whether the share is the declared one because the measured one is missing.
     pub estimated: bool,
     /// How much of the device-hour.
     pub quantity: Quantity,
+    /// Of it, how much was in time whose energy was counted.
+    pub metered: Quantity,
+    /// Energy in millijoules, of the metered time.
+    pub millijoules: i64,
 }
 
 /// One device in one billing hour, divided.
@@ -111,8 +121,8 @@ pub struct DeviceHour {
     pub in_service: Quantity,
     /// The parts, in order; they sum to `in_service`.
     pub parts: Vec<Part>,
-    /// Profiles that no catalogue knows, with the time for which they made the device `unknown`.
-    pub unknown_profiles: Vec<(Name, Span)>,
+    /// What someone should know, and of which time: each span maximal.
+    pub doubts: Vec<(Doubt, Span)>,
 }
 
 /// A device-hour could not be divided.
@@ -142,67 +152,242 @@ pub enum AllocationError {
 pub struct DeviceFacts<'a> {
     /// The device.
     pub device: &'a Device,
+    /// Its memory in MiB as its inventory states it; none: as the catalogue knows it.
+    pub memory_mib: Option<u32>,
     /// Its in-service spans inside the hour: sorted and disjoint.
     pub in_service: &'a [Span],
-    /// States that were declared for it.
+    /// States that were declared for it and its slices.
     pub states: &'a [DeclaredState],
 }
 
-/// A leaf under construction: what identifies it, and its exact weight.
-struct Leaf {
-    state: PartState,
-    holder: Option<Holder>,
+/// What identifies a part under construction, beside its sku and owner: state, slice, evidence, mode, estimated.
+type KeyNumbers = (PartState, Option<usize>, Option<usize>, Option<SharingMode>, bool);
+
+/// A part under construction: what identifies it, and its exact weights.
+#[derive(Debug)]
+struct Growing {
+    key: KeyNumbers,
+    sku: Name,
     owner: Option<Owner>,
-    mode: Option<SharingMode>,
     weight: Weight,
+    metered: Weight,
+    millijoules: Weight,
 }
 
-/// Divides one device-hour into parts.
-///
-/// `segments` are those of this device; none: nobody reported, and all in-service time is `unknown` unless a
-/// declared state says better.
-///
-/// # Errors
-/// [`AllocationError`] when exact values do not fit.
-pub fn divide(
-    facts: &DeviceFacts<'_>,
-    hour: &HourSegments,
-    segments: Option<&DeviceSegments>,
-    rules: &MappingRules,
-) -> Result<DeviceHour, AllocationError> {
-    let device = facts.device;
-    let out_of_range = |source| AllocationError::OutOfRange { device: device.uuid.clone(), source };
-    let segments = segments.map(|each| each.segments.as_slice()).unwrap_or_default();
-    let mut leaves = Leaves { leaves: Vec::new(), hour, rules };
-    let mut unknown_profiles = Vec::new();
-    let mut nanos = 0_i64;
-    for service in facts.in_service {
-        nanos = nanos.saturating_add(service.nanos());
-        for (span, segment) in tiles(*service, segments) {
-            let shares = match segment {
-                Some(segment) => Some(Shares::of(segment, hour).map_err(out_of_range)?),
-                None => None,
-            };
-            if let Some(shares) = &shares {
-                unknown_profiles
-                    .extend(shares.unknown_profiles.iter().map(|profile| (profile.clone(), span)));
-            }
-            for (piece, states) in pieces(span, facts.states, rules) {
-                leaves.add(piece, segment, shares.as_ref(), states).map_err(out_of_range)?;
+/// Divides device-hours, and remembers what depends on layouts and models alone.
+#[derive(Debug)]
+pub struct Divider<'a> {
+    rules: &'a MappingRules,
+    forest: Forest<'a>,
+}
+
+impl<'a> Divider<'a> {
+    /// A divider by these rules and this catalogue.
+    #[must_use]
+    pub fn new(catalogue: &'a Catalogue, rules: &'a MappingRules) -> Self {
+        Self { rules, forest: Forest::new(catalogue) }
+    }
+
+    /// Divides one device-hour into parts.
+    ///
+    /// `segments` are those of this device; none: nobody reported, and all in-service time is `unknown` unless a
+    /// declared state says better.
+    ///
+    /// # Errors
+    /// [`AllocationError`] when exact values do not fit.
+    pub fn divide(
+        &mut self,
+        facts: &DeviceFacts<'_>,
+        hour: &HourSegments,
+        segments: Option<&DeviceSegments>,
+        policy: &Policy,
+    ) -> Result<DeviceHour, AllocationError> {
+        let device = facts.device;
+        let baseline = self.baseline(facts, segments);
+        let mut parts = Parts {
+            growing: Vec::new(),
+            hour,
+            model: &device.model,
+            rules: self.rules,
+            is_one_owner: self.rules.edges(hour.hour).is_empty(),
+            metered: 0,
+            energy: Weight::default(),
+        };
+        let mut doubts: Vec<(Doubt, Span)> = Vec::new();
+        let mut nanos = 0_i64;
+        let all = segments.map(|each| each.segments.as_slice()).unwrap_or_default();
+        let ground = Ground { device: &device.uuid, model: &device.model, memory_mib: facts.memory_mib };
+        for service in facts.in_service {
+            nanos = nanos.saturating_add(service.nanos());
+            for (span, segment) in tiles(*service, all) {
+                let shares = match segment {
+                    Some(segment) => self.forest.shares(ground, policy, hour, segment),
+                    None => nobody_reported(&device.model),
+                };
+                doubts.extend(shares.doubts.iter().map(|doubt| (doubt.clone(), span)));
+                let energy =
+                    segment.and_then(|segment| energy::of_segment(segment, &shares.leaves, baseline));
+                for (piece, at) in pieces(span, facts.states, self.rules) {
+                    parts.add(piece, at, segment, &shares, energy.as_ref(), facts.states);
+                }
             }
         }
+        let in_service = Quantity::of_device_nanos(nanos);
+        let parts = finish(parts, device, in_service)?;
+        Ok(DeviceHour {
+            device: device.uuid.clone(),
+            model: device.model.clone(),
+            counted_to: facts.in_service.last().map_or(hour.hour.start(), |span| span.end()),
+            in_service,
+            parts,
+            doubts: merged_doubts(doubts),
+        })
     }
-    let in_service = Quantity::of_device_nanos(nanos);
-    let parts = leaves.into_parts(device, in_service)?;
-    unknown_profiles.sort_unstable();
-    Ok(DeviceHour {
-        device: device.uuid.clone(),
-        model: device.model.clone(),
-        counted_to: facts.in_service.last().map_or(hour.hour.start(), |span| span.end()),
-        in_service,
-        parts,
-        unknown_profiles,
-    })
+
+    /// Divides the members of a pool in one billing hour: each its own device-hour, in the order given.
+    ///
+    /// `segments` are those of the pool; none: nobody reported.
+    ///
+    /// # Errors
+    /// [`AllocationError`] when exact values do not fit.
+    pub fn divide_pool(
+        &mut self,
+        members: &[DeviceFacts<'_>],
+        hour: &HourSegments,
+        segments: Option<&DeviceSegments>,
+    ) -> Result<Vec<DeviceHour>, AllocationError> {
+        let dealt = pool::deal(members, hour, segments);
+        members.iter().zip(dealt).map(|(facts, dealt)| self.member(facts, hour, &dealt)).collect()
+    }
+
+    /// One member's device-hour, from what it was dealt.
+    fn member(
+        &self,
+        facts: &DeviceFacts<'_>,
+        hour: &HourSegments,
+        dealt: &[pool::Dealt<'_>],
+    ) -> Result<DeviceHour, AllocationError> {
+        let device = facts.device;
+        let mut parts = Parts {
+            growing: Vec::new(),
+            hour,
+            model: &device.model,
+            rules: self.rules,
+            is_one_owner: self.rules.edges(hour.hour).is_empty(),
+            metered: 0,
+            energy: Weight::default(),
+        };
+        for (span, segment, shares) in dealt {
+            for (piece, at) in pieces(*span, facts.states, self.rules) {
+                parts.add(piece, at, *segment, shares, None, facts.states);
+            }
+        }
+        let nanos = facts.in_service.iter().fold(0_i64, |sum, span| sum.saturating_add(span.nanos()));
+        let in_service = Quantity::of_device_nanos(nanos);
+        Ok(DeviceHour {
+            device: device.uuid.clone(),
+            model: device.model.clone(),
+            counted_to: facts.in_service.last().map_or(hour.hour.start(), |span| span.end()),
+            in_service,
+            parts: finish(parts, device, in_service)?,
+            doubts: Vec::new(),
+        })
+    }
+
+    /// The power of the device when nobody works on it, in milliwatts.
+    fn baseline(&mut self, facts: &DeviceFacts<'_>, segments: Option<&DeviceSegments>) -> Option<i64> {
+        let segments =
+            segments.filter(|each| each.segments.iter().any(|segment| segment.energy.is_some()))?;
+        let board = self.forest.board(&facts.device.model);
+        board.and_then(|board| board.baseline_milliwatts).map(i64::from).or(segments.idle_milliwatts)
+    }
+}
+
+/// Floors each part once; what that leaves is `rounding`.
+fn finish(all: Parts<'_>, device: &Device, in_service: Quantity) -> Result<Vec<Part>, AllocationError> {
+    let out_of_range = |source| AllocationError::OutOfRange { device: device.uuid.clone(), source };
+    let whole_metered = Quantity::of_device_nanos(all.metered);
+    let whole_energy = all.energy.floor_in(1).map_err(out_of_range)?;
+    let mut parts = Vec::with_capacity(all.growing.len().saturating_add(1));
+    let (mut sum, mut metered_sum, mut energy_sum) = (Quantity::ZERO, Quantity::ZERO, 0_i64);
+    for growing in all.growing {
+        let quantity = growing.weight.floor().map_err(out_of_range)?;
+        let metered = growing.metered.floor().map_err(out_of_range)?;
+        let millijoules = growing.millijoules.floor_in(1).map_err(out_of_range)?;
+        sum = sum.plus(quantity).map_err(out_of_range)?;
+        metered_sum = metered_sum.plus(metered).map_err(out_of_range)?;
+        energy_sum = energy_sum.saturating_add(millijoules);
+        if quantity == Quantity::ZERO && millijoules == 0 {
+            continue;
+        }
+        let (state, slice, evidence, mode, estimated) = growing.key;
+        parts.push(Part {
+            state,
+            slice,
+            evidence,
+            owner: growing.owner,
+            mode,
+            sku: growing.sku,
+            estimated,
+            quantity,
+            metered,
+            millijoules,
+        });
+    }
+    let left = in_service.minus(sum).map_err(out_of_range)?;
+    let (metered, millijoules) =
+        (whole_metered.minus(metered_sum).map_err(out_of_range)?, whole_energy.saturating_sub(energy_sum));
+    if left < Quantity::ZERO || metered < Quantity::ZERO || millijoules < 0 {
+        let excess = sum.minus(in_service).map_err(out_of_range)?;
+        return Err(AllocationError::Overfull { device: device.uuid.clone(), excess });
+    }
+    if left > Quantity::ZERO || metered > Quantity::ZERO || millijoules > 0 {
+        parts.push(Part {
+            state: PartState::Rounding,
+            slice: None,
+            evidence: None,
+            owner: None,
+            mode: None,
+            sku: device.model.clone(),
+            estimated: false,
+            quantity: left,
+            metered,
+            millijoules,
+        });
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+/// The shares of a span of which nobody said anything.
+fn nobody_reported(model: &Name) -> Rc<Shares> {
+    // Not held, as far as anybody knows; that nobody vouches for it makes it unknown.
+    let leaf = Leaf {
+        kind: LeafKind::Idle,
+        spot: Spot::Nowhere,
+        mode: None,
+        sku: model.clone(),
+        path: Vec::new(),
+        share: Share::WHOLE,
+        estimated: false,
+        activity: None,
+    };
+    Rc::new(Shares { leaves: vec![leaf], doubts: Vec::new() })
+}
+
+/// Doubts in order, each with maximal spans.
+fn merged_doubts(mut doubts: Vec<(Doubt, Span)>) -> Vec<(Doubt, Span)> {
+    doubts.sort_unstable();
+    let mut merged: Vec<(Doubt, Span)> = Vec::with_capacity(doubts.len());
+    for (doubt, span) in doubts {
+        match merged.last_mut() {
+            Some((last, until)) if *last == doubt && span.start() <= until.end() => {
+                *until = Span::clamped(until.start(), until.end().max(span.end()));
+            }
+            Some(_) | None => merged.push((doubt, span)),
+        }
+    }
+    merged
 }
 
 /// Tiles an in-service span with segments, and with nothing where nobody reported.
@@ -223,195 +408,150 @@ fn tiles<'a>(service: Span, segments: &'a [Segment]) -> Vec<(Span, Option<&'a Se
     tiles
 }
 
-/// Which declared states hold at an instant.
-#[derive(Debug, Clone, Copy, Default)]
-struct Declared {
-    maintenance: bool,
-    unhealthy: bool,
-}
-
-/// Cuts a span where a declared state or a mapping rule begins or ends.
-fn pieces(span: Span, states: &[DeclaredState], rules: &MappingRules) -> Vec<(Span, Declared)> {
+/// Cuts a span where a declared state or a mapping rule begins or ends; each piece with its first instant.
+fn pieces(span: Span, states: &[DeclaredState], rules: &MappingRules) -> Vec<(Span, Instant)> {
     let mut edges = rules.edges(span);
     for state in states.iter().filter(|state| state.span.meets(span)) {
         edges.extend([state.span.start(), state.span.end()]);
+    }
+    if edges.is_empty() {
+        return vec![(span, span.start())];
     }
     edges.retain(|edge| span.start() < *edge && *edge < span.end());
     edges.extend([span.start(), span.end()]);
     edges.sort_unstable();
     edges.dedup();
-    let declared = |at: Instant| {
-        let holds =
-            |kind: DeclaredKind| states.iter().any(|state| state.kind == kind && state.span.contains(at));
-        Declared { maintenance: holds(DeclaredKind::Maintenance), unhealthy: holds(DeclaredKind::Unhealthy) }
-    };
     edges
         .windows(2)
         .filter_map(|pair| match pair {
-            [start, end] => Some((Span::clamped(*start, *end), declared(*start))),
+            [start, end] => Some((Span::clamped(*start, *end), *start)),
             _ => None,
         })
         .collect()
 }
 
-/// The shares of a segment's holders, and what their slices leave of the device.
-struct Shares {
-    /// One for each holder whose share is known, in the segment's order.
-    held: Vec<(Holder, Share)>,
-    rest: Share,
-    /// The mode of the first slice of an unknown profile: the rest is then `unknown`.
-    unknown_mode: Option<SharingMode>,
-    unknown_profiles: Vec<Name>,
+/// Whether a state of that kind is declared for the device, or for one of the slices of a path.
+fn is_declared(states: &[DeclaredState], kind: DeclaredKind, at: Instant, path: &[Name]) -> bool {
+    states.iter().any(|state| {
+        state.kind == kind
+            && state.span.contains(at)
+            && state.slice.as_ref().is_none_or(|slice| path.contains(slice))
+    })
 }
 
-impl Shares {
-    fn of(segment: &Segment, hour: &HourSegments) -> Result<Self, OutOfRange> {
-        let (mut holders, mut shares) = (Vec::new(), Vec::new());
-        let (mut unknown_mode, mut unknown_profiles) = (None, Vec::new());
-        for holder in &segment.holders {
-            let Some(slice) = hour.slices.get(holder.slice) else {
-                continue;
-            };
-            let share = match &slice.size {
-                SliceSize::Whole => Share::WHOLE,
-                SliceSize::Declared(ppm) => Share::from_ppm(*ppm),
-                SliceSize::Profile(profile) => {
-                    unknown_mode = unknown_mode.or(Some(slice.mode));
-                    unknown_profiles.push(profile.clone());
-                    continue;
-                }
-            };
-            holders.push(*holder);
-            shares.push(share);
-        }
-        let Normalised { shares, rest } = normalise(&shares)?;
-        Ok(Self { held: holders.into_iter().zip(shares).collect(), rest, unknown_mode, unknown_profiles })
+/// The first state that applies (DESIGN §3).
+fn state_of(leaf: &Leaf, is_covered: bool, states: &[DeclaredState], at: Instant) -> PartState {
+    // A slice whose size is not known is held as a rule: what is unknown with it is not called maintenance.
+    let is_held = leaf.is_held() || leaf.kind == LeafKind::Unknown;
+    let declared = |kind| is_declared(states, kind, at, &leaf.path);
+    let is_in_maintenance = !states.is_empty()
+        && if is_held { declared(DeclaredKind::Migration) } else { declared(DeclaredKind::Maintenance) };
+    if is_in_maintenance {
+        return PartState::Maintenance;
+    }
+    if !states.is_empty() && declared(DeclaredKind::Unhealthy) {
+        return PartState::Unhealthy;
+    }
+    match leaf.kind {
+        LeafKind::Used => PartState::Used,
+        LeafKind::HeldUnused => PartState::HeldUnused,
+        LeafKind::Idle | LeafKind::Stranded | LeafKind::Unknown if !is_covered => PartState::Unknown,
+        LeafKind::Idle => PartState::Idle,
+        LeafKind::Stranded => PartState::Stranded,
+        LeafKind::Unknown => PartState::Unknown,
     }
 }
 
-/// The leaves of one device-hour.
-struct Leaves<'a> {
-    leaves: Vec<Leaf>,
+/// The parts of one device-hour under construction.
+struct Parts<'a> {
+    growing: Vec<Growing>,
     hour: &'a HourSegments,
+    model: &'a Name,
     rules: &'a MappingRules,
+    /// Whether evidence belongs to the same owner all the hour long: no rule begins or ends in it.
+    is_one_owner: bool,
+    /// Nanoseconds whose energy was counted.
+    metered: i64,
+    energy: Weight,
 }
 
-impl Leaves<'_> {
-    /// Adds one piece of constant holders and states. The first state that applies decides (DESIGN §3).
+impl Parts<'_> {
+    /// Adds one piece of constant holders and states.
     fn add(
         &mut self,
         piece: Span,
+        at: Instant,
         segment: Option<&Segment>,
-        shares: Option<&Shares>,
-        declared: Declared,
-    ) -> Result<(), OutOfRange> {
-        let held_state = if declared.unhealthy { PartState::Unhealthy } else { PartState::Used };
-        for (holder, share) in shares.map(|shares| shares.held.as_slice()).unwrap_or_default() {
-            let owner =
-                self.hour.evidence.get(holder.evidence).map(|seen| self.rules.owner(seen, piece.start()));
-            let mode = self.hour.slices.get(holder.slice).map(|slice| slice.mode);
-            self.leaf(held_state, Some(*holder), owner, mode).weight.add(piece.nanos(), *share)?;
+        shares: &Shares,
+        energy: Option<&energy::SegmentEnergy>,
+        states: &[DeclaredState],
+    ) {
+        let is_covered = segment.is_some_and(|segment| segment.covered);
+        let nanos = piece.nanos();
+        // What of the segment's energy belongs to this piece of it, by time.
+        let of_piece = segment.map(|segment| {
+            Share::new(nanos.into(), i128::from(segment.span.nanos()).max(1)).unwrap_or(Share::NONE)
+        });
+        let energy = energy.zip(of_piece);
+        if let Some((energy, of_piece)) = &energy {
+            self.metered = self.metered.saturating_add(nanos);
+            self.energy.add(energy.millijoules, of_piece);
         }
-        let unknown_mode = shares.and_then(|shares| shares.unknown_mode);
-        let nobody_vouches = segment.is_none_or(|segment| !segment.covered);
-        let rest_state = if declared.maintenance {
-            PartState::Maintenance
-        } else if declared.unhealthy {
-            PartState::Unhealthy
-        } else if nobody_vouches || unknown_mode.is_some() {
-            PartState::Unknown
-        } else {
-            PartState::Idle
-        };
-        let rest = shares.map_or(Share::WHOLE, |shares| shares.rest);
-        if rest.numerator() > 0 {
-            self.leaf(rest_state, None, None, unknown_mode).weight.add(piece.nanos(), rest)?;
+        for (number, leaf) in shares.leaves.iter().enumerate() {
+            let evidence = segment.and_then(|segment| leaf.evidence(segment));
+            let state = state_of(leaf, is_covered, states, at);
+            // Of time of which nobody knows more than that, it is not told apart either.
+            let is_blank =
+                state == PartState::Unknown && leaf.kind != LeafKind::Unknown && evidence.is_none();
+            let (slice, mode, sku) = if is_blank {
+                (None, None, self.model)
+            } else {
+                (segment.and_then(|segment| leaf.slice(segment)), leaf.mode, &leaf.sku)
+            };
+            let growing = self.growing((state, slice, evidence, mode, leaf.estimated), sku, at);
+            growing.weight.add(nanos, &leaf.share);
+            if let Some((energy, of_piece)) = &energy {
+                growing.metered.add(nanos, &leaf.share);
+                if let Some(share) = energy.shares.get(number) {
+                    growing.millijoules.add(energy.millijoules, &share.of(of_piece));
+                }
+            }
         }
-        Ok(())
     }
 
-    fn leaf(
-        &mut self,
-        state: PartState,
-        holder: Option<Holder>,
-        owner: Option<Owner>,
-        mode: Option<SharingMode>,
-    ) -> &mut Leaf {
-        let same = |leaf: &Leaf| {
-            leaf.state == state && leaf.holder == holder && leaf.mode == mode && leaf.owner == owner
+    fn growing(&mut self, key: KeyNumbers, sku: &Name, at: Instant) -> &mut Growing {
+        let owner = |parts: &Self| {
+            let seen = key.2.and_then(|seen| parts.hour.evidence.get(seen));
+            seen.map(|seen| parts.rules.owner(seen, at))
         };
-        let at = match self.leaves.iter().position(same) {
+        // An owner is worked out once, unless it may change within the hour.
+        let known = if self.is_one_owner { None } else { Some(owner(self)) };
+        let same = |growing: &Growing| {
+            growing.key == key
+                && growing.sku == *sku
+                && known.as_ref().is_none_or(|owner| *owner == growing.owner)
+        };
+        let at = match self.growing.iter().position(same) {
             Some(at) => at,
             None => {
-                self.leaves.push(Leaf { state, holder, owner, mode, weight: Weight::default() });
-                self.leaves.len().saturating_sub(1)
+                let owner = known.unwrap_or_else(|| owner(self));
+                let (weight, metered, millijoules) = Default::default();
+                self.growing.push(Growing { key, sku: sku.clone(), owner, weight, metered, millijoules });
+                self.growing.len().saturating_sub(1)
             }
         };
         #[expect(clippy::indexing_slicing, reason = "the index was found or pushed just above")]
-        &mut self.leaves[at]
+        &mut self.growing[at]
     }
-
-    fn into_parts(self, device: &Device, in_service: Quantity) -> Result<Vec<Part>, AllocationError> {
-        let out_of_range = |source| AllocationError::OutOfRange { device: device.uuid.clone(), source };
-        let mut parts = Vec::with_capacity(self.leaves.len().saturating_add(1));
-        let mut sum = Quantity::ZERO;
-        for leaf in self.leaves {
-            let quantity = leaf.weight.floor().map_err(out_of_range)?;
-            sum = sum.plus(quantity).map_err(out_of_range)?;
-            if quantity == Quantity::ZERO {
-                continue;
-            }
-            parts.push(Part {
-                state: leaf.state,
-                slice: leaf.holder.map(|holder| holder.slice),
-                evidence: leaf.holder.map(|holder| holder.evidence),
-                owner: leaf.owner,
-                mode: leaf.mode,
-                sku: sku(
-                    device,
-                    leaf.holder.and_then(|holder| self.hour.slices.get(holder.slice)).map(|s| &s.size),
-                ),
-                estimated: false,
-                quantity,
-            });
-        }
-        let left = in_service.minus(sum).map_err(out_of_range)?;
-        if left < Quantity::ZERO {
-            let excess = sum.minus(in_service).map_err(out_of_range)?;
-            return Err(AllocationError::Overfull { device: device.uuid.clone(), excess });
-        }
-        if left > Quantity::ZERO {
-            parts.push(Part {
-                state: PartState::Rounding,
-                slice: None,
-                evidence: None,
-                owner: None,
-                mode: None,
-                sku: device.model.clone(),
-                estimated: false,
-                quantity: left,
-            });
-        }
-        parts.sort_unstable();
-        Ok(parts)
-    }
-}
-
-/// What is sold: the model for the whole device and what nobody holds, the model's share for a declared share.
-fn sku(device: &Device, size: Option<&SliceSize>) -> Name {
-    let below = match size {
-        None | Some(SliceSize::Whole) => return device.model.clone(),
-        Some(SliceSize::Declared(_)) => "share",
-        Some(SliceSize::Profile(profile)) => profile.as_str(),
-    };
-    Name::parse(&format!("{}:{below}", device.model)).unwrap_or_else(|_| device.model.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::domain::segment::Claims;
-    use crate::domain::usage::{Batch, Coverage, CoverageOf, EvidenceField, Row, Slice, Source, SourceRank};
+    use crate::domain::usage::{
+        Batch, Coverage, CoverageOf, EvidenceField, Row, Slice, SliceSize, Source, SourceRank,
+    };
 
     const MINUTE: i64 = 60_000_000;
 
@@ -442,7 +582,7 @@ mod tests {
                 slices: self
                     .rows
                     .iter()
-                    .map(|(_, mode, size, _)| Slice { device: uuid.clone(), mode: *mode, size: size.clone() })
+                    .map(|(_, mode, size, _)| Slice::plain(uuid.clone(), *mode, size.clone()))
                     .collect(),
                 evidence: self
                     .rows
@@ -464,13 +604,21 @@ mod tests {
                     .iter()
                     .map(|span| Coverage { device: uuid.clone(), span: *span, of: CoverageOf::Holding })
                     .collect(),
+                ..Batch::default()
             };
             let mut claims = Claims::new();
             claims.add(&Source { rank: SourceRank::Import, sender: Name::fixed("s") }, 1, &batch);
             let hour = claims.fold(&[span(0, 60)]).remove(0);
             let device = Device { uuid: uuid.clone(), model: Name::fixed("A10") };
-            let facts = DeviceFacts { device: &device, in_service: &self.in_service, states: &self.states };
-            let divided = divide(&facts, &hour, hour.devices.first(), &MappingRules::default()).unwrap();
+            let facts = DeviceFacts {
+                device: &device,
+                memory_mib: None,
+                in_service: &self.in_service,
+                states: &self.states,
+            };
+            let rules = MappingRules::default();
+            let mut divider = Divider::new(Catalogue::embedded(), &rules);
+            let divided = divider.divide(&facts, &hour, hour.devices.first(), &Policy::default()).unwrap();
             let sum = Quantity::sum(divided.parts.iter().map(|part| part.quantity)).unwrap();
             assert_eq!(sum, divided.in_service, "parts sum to the whole");
             let shown: Vec<String> = divided
@@ -553,8 +701,8 @@ mod tests {
     fn maintenance_takes_what_is_unheld_and_unhealthy_keeps_the_holder() {
         let mut case = Case::new(&[("a", TimeSlicing, Declared(250_000), span(0, 60))]);
         case.states = vec![
-            DeclaredState { kind: DeclaredKind::Maintenance, span: span(0, 30) },
-            DeclaredState { kind: DeclaredKind::Unhealthy, span: span(15, 45) },
+            DeclaredState { kind: DeclaredKind::Maintenance, slice: None, span: span(0, 30) },
+            DeclaredState { kind: DeclaredKind::Unhealthy, slice: None, span: span(15, 45) },
         ];
         case.check(&[
             "used a time_slicing A10:share 125000",

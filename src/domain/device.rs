@@ -99,25 +99,38 @@ pub struct Device {
     pub model: Name,
 }
 
-/// What an operator or a check declares a device to be in, over a span.
+/// What an operator or a check declares a device or a slice to be in, over a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeclaredKind {
     /// Being worked on.
     Maintenance,
+    /// A VM is stunned, or on two hosts at once, while it moves: what it holds counts as maintenance, its holder
+    /// kept.
+    Migration,
     /// Broken or fallen off the bus.
     Unhealthy,
 }
 
 impl DeclaredKind {
     /// All kinds, in the order in which they apply.
-    pub const ALL: [Self; 2] = [Self::Maintenance, Self::Unhealthy];
+    pub const ALL: [Self; 3] = [Self::Maintenance, Self::Migration, Self::Unhealthy];
 
     /// The kind's word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Maintenance => "maintenance",
+            Self::Migration => "migration",
             Self::Unhealthy => "unhealthy",
+        }
+    }
+
+    /// Whether it may be declared before it begins. The others are seen, and nobody sees what is to come.
+    #[must_use]
+    pub const fn is_planned(self) -> bool {
+        match self {
+            Self::Maintenance => true,
+            Self::Migration | Self::Unhealthy => false,
         }
     }
 
@@ -133,11 +146,13 @@ impl DeclaredKind {
     }
 }
 
-/// A declared state of one device over a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A declared state of one device, or of a slice of it, over a span.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeclaredState {
     /// What it is declared to be.
     pub kind: DeclaredKind,
+    /// The slice's id as its source names it; none: the whole device.
+    pub slice: Option<Name>,
     /// When.
     pub span: Span,
 }

@@ -4,6 +4,7 @@
 //!
 //! * **tenant, project, workload**: who pays; their cost centre; the pod, VM, job or process that held a slice.
 //! * **device**: one physical board, known by its UUID, with stored in-service intervals.
+//! * **pool**: devices of one model of which sources say how many are held, and not which.
 //! * **slice**: a part of a device that one consumer can hold.
 //! * **evidence**: what a source saw of the holder; **mapping rules** turn it into tenant and project.
 //! * **coverage**: the spans for which a source vouches that what it did not report was not there.
@@ -29,17 +30,26 @@
 )]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "tests compute with small literals"))]
 
+/// By which rules segments and parts are derived. It grows with each release that derives otherwise from the same
+/// journal, also where only an embedded table changed; an installation that is behind derives everything anew.
+pub const DERIVATION: i64 = 2;
+
 pub mod allocation;
 pub mod catalogue;
 pub mod cost;
 pub mod device;
+pub mod energy;
 pub mod ids;
+pub mod layout;
 pub mod mapping;
 pub mod money;
 pub mod period;
+pub mod policy;
+pub mod pool;
 pub mod price;
 pub mod report;
 pub mod segment;
 pub mod share;
+pub mod tree;
 pub mod units;
 pub mod usage;

@@ -8,6 +8,7 @@ use std::fmt;
 use super::ids::Name;
 use super::money::{Currency, UnitPrice};
 use super::period::{BillingZone, Span};
+use super::policy::Policy;
 use super::units::Instant;
 
 /// Which of the two books a price belongs to (DESIGN §5).
@@ -46,6 +47,8 @@ pub struct PriceVersion {
     pub currency: Currency,
     /// Price of one GPU-hour by book and model.
     pub prices: BTreeMap<(Book, Name), UnitPrice>,
+    /// What decides shares in these hours.
+    pub policy: Policy,
 }
 
 /// A reference to one version's price for one key; the key of amounts in sums.
@@ -187,6 +190,13 @@ impl PriceBook {
         })
     }
 
+    /// What decides shares in the billing hour that begins at `hour`; the defaults where no version holds.
+    #[must_use]
+    pub fn policy(&self, hour: Instant) -> Policy {
+        let version = self.versions.iter().find(|version| version.effective.contains(hour));
+        version.map(|version| version.policy.clone()).unwrap_or_default()
+    }
+
     /// The versions in order of time.
     #[must_use]
     pub fn versions(&self) -> &[PriceVersion] {
@@ -209,6 +219,7 @@ mod tests {
             prices: [((Book::Cost, Name::fixed("A10")), UnitPrice::parse("1.2").unwrap())]
                 .into_iter()
                 .collect(),
+            policy: Policy::default(),
         }
     }
 

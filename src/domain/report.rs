@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::allocation::PartState;
+use super::cost::Sum;
 use super::device::UnknownWord;
 use super::ids::ScopeId;
 use super::money::{Amount, Currency, UnitPrice};
@@ -92,10 +93,10 @@ pub struct SumRow {
     /// The cost item, as sums keep it; none: unpriced.
     pub cost_item: Option<String>,
     /// How much.
-    pub quantity: Quantity,
+    pub sum: Sum,
 }
 
-/// Hours and money of a group or a total.
+/// Hours, money and energy of a group or a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
     /// GPU-hours, priced and unpriced.
@@ -104,6 +105,10 @@ pub struct Figures {
     pub unpriced_gpu_hours: Quantity,
     /// What the priced hours cost.
     pub priced_cost: Amount,
+    /// GPU-hours whose energy was counted.
+    pub metered_gpu_hours: Quantity,
+    /// Energy of the metered hours, in millijoules.
+    pub millijoules: i64,
 }
 
 impl Figures {
@@ -114,8 +119,17 @@ impl Figures {
         (!wholly_unpriced).then_some(self.priced_cost)
     }
 
-    fn add(&mut self, quantity: Quantity, price: Option<UnitPrice>) -> Result<(), OutOfRange> {
+    /// The energy in millijoules; none where no hour was metered.
+    #[must_use]
+    pub fn energy(&self) -> Option<i64> {
+        (self.metered_gpu_hours != Quantity::ZERO || self.millijoules != 0).then_some(self.millijoules)
+    }
+
+    fn add(&mut self, sum: Sum, price: Option<UnitPrice>) -> Result<(), OutOfRange> {
+        let quantity = sum.quantity;
         self.gpu_hours = self.gpu_hours.plus(quantity)?;
+        self.metered_gpu_hours = self.metered_gpu_hours.plus(sum.metered)?;
+        self.millijoules = joined(self.millijoules, sum.millijoules)?;
         match price {
             Some(price) => self.priced_cost = self.priced_cost.plus(Amount::of(quantity, price))?,
             None => self.unpriced_gpu_hours = self.unpriced_gpu_hours.plus(quantity)?,
@@ -132,8 +146,14 @@ impl Figures {
             gpu_hours: self.gpu_hours.plus(other.gpu_hours)?,
             unpriced_gpu_hours: self.unpriced_gpu_hours.plus(other.unpriced_gpu_hours)?,
             priced_cost: self.priced_cost.plus(other.priced_cost)?,
+            metered_gpu_hours: self.metered_gpu_hours.plus(other.metered_gpu_hours)?,
+            millijoules: joined(self.millijoules, other.millijoules)?,
         })
     }
+}
+
+fn joined(a: i64, b: i64) -> Result<i64, OutOfRange> {
+    a.checked_add(b).ok_or(OutOfRange::of("a sum of energy"))
 }
 
 /// One line of a report.
@@ -232,10 +252,10 @@ pub fn cost_report(
             None => None,
         };
         let (_, total) = totals.entry(row.state.word()).or_insert((row.state, Figures::default()));
-        total.add(row.quantity, price)?;
+        total.add(row.sum, price)?;
         let key = (row.values.clone(), row.state.word());
         let fresh = || Group { values: row.values, state: row.state, figures: Figures::default() };
-        groups.entry(key).or_insert_with(fresh).figures.add(row.quantity, price)?;
+        groups.entry(key).or_insert_with(fresh).figures.add(row.sum, price)?;
     }
     let totals: Vec<(PartState, Figures)> = totals.into_values().collect();
     let total = totals.iter().try_fold(Figures::default(), |sum, (_, figures)| sum.plus(figures))?;
@@ -341,7 +361,8 @@ mod tests {
 
     fn sum(tenant: &str, state: PartState, item: Option<&str>, micro: i64) -> SumRow {
         let cost_item = item.map(str::to_owned);
-        SumRow { values: vec![tenant.to_owned()], state, cost_item, quantity: Quantity::from_micro(micro) }
+        let sum = Sum { quantity: Quantity::from_micro(micro), ..Sum::default() };
+        SumRow { values: vec![tenant.to_owned()], state, cost_item, sum }
     }
 
     #[test]

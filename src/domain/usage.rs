@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::device::{SharingMode, UnknownWord};
 use super::ids::Name;
@@ -75,20 +76,99 @@ pub enum SliceSize {
     Declared(u32),
     /// What the profile of that name says. A profile that no catalogue knows makes the slice's time `unknown`.
     Profile(Name),
+    /// One of so many equal parts: declared replicas, partitions; at least 1.
+    OneOf(u32),
+    /// As much as each of its like that lives at the same time: replicas of which no number was declared.
+    Even,
+    /// What an MPS client may use.
+    Threads {
+        /// Its active thread percentage, 1 to 100.
+        percent: u32,
+        /// Its pinned device memory limit in MiB; none: the memory share is that of the threads.
+        memory_mib: Option<u32>,
+    },
+    /// So many whole devices of a pool, at least 1. Of one device it is all.
+    Devices(u32),
 }
 
-/// A part of a device that one consumer can hold.
+/// Most devices of a pool that one line may hold.
+pub const POOL_DEVICES_MAX: u32 = 1_000_000;
+
+/// The time-slicing policy of vGPUs on one board. Source: NVIDIA Virtual GPU Software User Guide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VgpuScheduler {
+    /// Whoever has work runs.
+    BestEffort,
+    /// Each running vGPU has an equal share of time.
+    EqualShare,
+    /// Each vGPU has 1 ÷ max(type) of time, whatever else runs.
+    FixedShare,
+}
+
+impl VgpuScheduler {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::BestEffort, Self::EqualShare, Self::FixedShare];
+
+    /// The word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::BestEffort => "best_effort",
+            Self::EqualShare => "equal_share",
+            Self::FixedShare => "fixed_share",
+        }
+    }
+
+    /// Reads a word.
+    ///
+    /// # Errors
+    /// [`UnknownWord`] lists the policies.
+    pub fn parse(word: &str) -> Result<Self, UnknownWord> {
+        Self::ALL
+            .into_iter()
+            .find(|each| each.word() == word)
+            .ok_or_else(|| UnknownWord::new(word, Self::ALL.map(Self::word)))
+    }
+}
+
+/// A part of a device that one consumer can hold. Slices nest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice {
     /// The device's UUID.
     pub device: Name,
     /// How the device is shared for this slice.
     pub mode: SharingMode,
-    /// How large it is.
+    /// How large it is of its parent.
     pub size: SliceSize,
+    /// What its source calls it (a MIG UUID, a vGPU's UUID); unlike any other of the device at one time. None: each
+    /// holder has one of its own, which exists while it is held.
+    pub id: Option<Name>,
+    /// The id of the slice inside which it lies; none: the device, or for a compute instance or a MIG-backed vGPU a
+    /// GPU instance that its profile implies.
+    pub parent: Option<Name>,
+    /// A GPU instance's first memory slot; none: placement unreadable.
+    pub start: Option<u16>,
+    /// A vGPU's scheduler, where it is known.
+    pub scheduler: Option<VgpuScheduler>,
+    /// Whether its VM is bound to it and powered off.
+    pub is_powered_off: bool,
 }
 
 impl Slice {
+    /// A slice without a name of its own, directly on the device.
+    #[must_use]
+    pub const fn plain(device: Name, mode: SharingMode, size: SliceSize) -> Self {
+        Self {
+            device,
+            mode,
+            size,
+            id: None,
+            parent: None,
+            start: None,
+            scheduler: None,
+            is_powered_off: false,
+        }
+    }
     /// The slice's path below the device: what kind of part it is, in words that sort.
     #[must_use]
     pub fn path(&self) -> String {
@@ -96,6 +176,10 @@ impl Slice {
             SliceSize::Whole => "device".to_owned(),
             SliceSize::Declared(ppm) => format!("{}/{ppm}ppm", self.mode.word()),
             SliceSize::Profile(profile) => format!("{}/{profile}", self.mode.word()),
+            SliceSize::OneOf(count) => format!("{}/1of{count}", self.mode.word()),
+            SliceSize::Even => format!("{}/even", self.mode.word()),
+            SliceSize::Threads { percent, .. } => format!("{}/{percent}percent", self.mode.word()),
+            SliceSize::Devices(count) => format!("{count}devices"),
         }
     }
 }
@@ -180,8 +264,9 @@ impl EvidenceField {
 }
 
 /// What a source saw of a holder. A source never names a tenant: mapping rules do.
+/// Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Evidence(BTreeMap<EvidenceField, Name>);
+pub struct Evidence(Arc<BTreeMap<EvidenceField, Name>>);
 
 impl Evidence {
     /// The value of a field.
@@ -193,6 +278,11 @@ impl Evidence {
     /// All fields that are there, in order.
     pub fn iter(&self) -> impl Iterator<Item = (EvidenceField, &Name)> {
         self.0.iter().map(|(field, value)| (*field, value))
+    }
+
+    /// Where the fields are kept: equal for clones of one evidence. To find it quickly, never to order or tell it by.
+    pub(super) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Whether nothing was seen.
@@ -211,7 +301,7 @@ impl Evidence {
 
 impl FromIterator<(EvidenceField, Name)> for Evidence {
     fn from_iter<I: IntoIterator<Item = (EvidenceField, Name)>>(fields: I) -> Self {
-        Self(fields.into_iter().collect())
+        Self(Arc::new(fields.into_iter().collect()))
     }
 }
 
@@ -235,6 +325,59 @@ pub struct Row {
     pub span: Span,
     /// The whole span of which `span` is a piece. Empty: the holding never was (a deletion).
     pub uncut: Span,
+}
+
+/// One existing slice in a batch, held or not, and when it existed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayoutRow {
+    /// Index of the slice in the batch's table; it has an id.
+    pub slice: usize,
+    /// The span that this row states.
+    pub span: Span,
+    /// The whole span of which `span` is a piece. Empty: the slice never was (a deletion).
+    pub uncut: Span,
+}
+
+/// How much of a slice was used over a span: integrals, so that spans can be cut and added.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UseRow {
+    /// Index of the slice in the batch's table.
+    pub slice: usize,
+    /// Index of the holder's evidence in the batch's table; none: measured for the slice as a whole.
+    pub evidence: Option<usize>,
+    /// When.
+    pub span: Span,
+    /// Where the holding begins of which this is a piece: an import that states it anew states its use anew.
+    pub uncut_start: Instant,
+    /// Nanoseconds × SM activity: of the slice itself for a whole device and MIG, of its parent for the others.
+    pub active_nanos: Option<i64>,
+    /// Bytes held × seconds.
+    pub memory_byte_seconds: Option<i64>,
+}
+
+/// How much energy a device took over a span.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EnergyRow {
+    /// The device's UUID.
+    pub device: Name,
+    /// When.
+    pub span: Span,
+    /// Millijoules.
+    pub millijoules: i64,
+}
+
+/// No board takes as much, in watts: what is above is a counter that went wrong.
+pub const WATTS_MAX: u32 = 100_000;
+
+impl EnergyRow {
+    /// Whether a board can have taken so much: between nothing and [`WATTS_MAX`].
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        let micros = i128::from(self.span.end().micros_since(self.span.start()));
+        // Milliwatts × seconds are millijoules.
+        let most = i128::from(WATTS_MAX).saturating_mul(micros).div_euclid(1_000);
+        self.millijoules >= 0 && i128::from(self.millijoules) <= most
+    }
 }
 
 /// What a span of coverage vouches for.
@@ -277,6 +420,12 @@ pub struct Batch {
     pub evidence: Vec<Evidence>,
     /// The holdings.
     pub rows: Vec<Row>,
+    /// Which slices existed.
+    pub layout: Vec<LayoutRow>,
+    /// What was used.
+    pub usage: Vec<UseRow>,
+    /// What energy was taken.
+    pub energy: Vec<EnergyRow>,
     /// What the sender vouches for.
     pub coverage: Vec<Coverage>,
 }
@@ -289,6 +438,7 @@ impl Batch {
             .iter()
             .map(|slice| &slice.device)
             .chain(self.coverage.iter().map(|c| &c.device))
+            .chain(self.energy.iter().map(|each| &each.device))
             .collect();
         all.sort_unstable();
         all.dedup();
@@ -330,6 +480,22 @@ pub fn gaps(whole: Span, spans: impl IntoIterator<Item = Span>) -> Vec<Span> {
     gaps
 }
 
+/// What of an integral over `whole` falls into `piece`, by time. Cut anywhere, pieces sum to the whole, and a piece
+/// has the same value however the rest is cut.
+#[must_use]
+pub fn cut_integral(integral: i64, whole: Span, piece: Span) -> i64 {
+    let (piece, length) = (piece.clip(whole), whole.end().micros_since(whole.start()));
+    if piece.is_empty() || length < 1 {
+        return 0;
+    }
+    let until = |instant: Instant| {
+        let part = i128::from(integral).saturating_mul(instant.micros_since(whole.start()).into());
+        part.div_euclid(length.into())
+    };
+    let value = until(piece.end()).saturating_sub(until(piece.start()));
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
 /// The nanoseconds that disjoint spans cover.
 #[must_use]
 pub fn covered_nanos(spans: &[Span]) -> i64 {
@@ -362,6 +528,17 @@ mod tests {
         assert_eq!(gaps(span(0, 10), spans), vec![span(3, 5), span(9, 10)]);
         assert_eq!(gaps(span(6, 8), spans), vec![]);
         assert_eq!(gaps(span(0, 10), []), vec![span(0, 10)]);
+    }
+
+    #[test]
+    fn an_integral_that_is_cut_sums_to_itself() {
+        let whole = span(10, 17);
+        assert_eq!(cut_integral(100, whole, span(0, 100)), 100);
+        let pieces = [span(10, 11), span(11, 14), span(14, 17)];
+        let cut: Vec<i64> = pieces.iter().map(|piece| cut_integral(100, whole, *piece)).collect();
+        assert_eq!(cut, [14, 43, 43]);
+        assert_eq!(cut_integral(100, whole, span(17, 18)), 0);
+        assert_eq!(cut_integral(i64::MAX, span(0, 3), span(0, 3)), i64::MAX);
     }
 
     #[test]

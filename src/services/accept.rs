@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
-use crate::domain::ids::{Name, ScopeName};
+use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::segment::HOLDERS_MAX;
 use crate::domain::units::Instant;
-use crate::domain::usage::{Batch, Evidence, EvidenceField, Row, Source, SourceRank, holding_edges};
+use crate::domain::usage::{
+    Batch, Evidence, EvidenceField, LayoutRow, Row, Slice, SliceSize, Source, SourceRank, holding_edges,
+};
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::StoredScope;
 use crate::store::journal::{NewBatch, StoredBatch, Stream};
@@ -62,10 +64,12 @@ pub async fn accept(
         return Err(BodyError::TooLarge { bytes: batch.body.len() }.into());
     }
     let claims = credential.key.verify(&batch.signature, &batch.body)?;
-    let contents = read_contents(&claims, &batch.body);
+    let is_import = *credential.key.public_key() == platform.installation.public_key;
+    let contents = read_contents(&claims, &batch.body, is_import);
     let received = platform.now();
     let source = credential.source.clone();
-    let arrival = Arc::new(Arrival { source, claims, batch, contents, received, zone: platform.zone() });
+    let arrival =
+        Arc::new(Arrival { source, is_import, claims, batch, contents, received, zone: platform.zone() });
     platform
         .write(move |scope, tx| {
             let arrival = Arc::clone(&arrival);
@@ -75,16 +79,20 @@ pub async fn accept(
 }
 
 /// What is in a body, or why nothing in it can be read.
-fn read_contents(claims: &BatchClaims, packed: &[u8]) -> Result<Decoded, String> {
+fn read_contents(claims: &BatchClaims, packed: &[u8], is_import: bool) -> Result<Decoded, String> {
     if claims.span.end().micros_since(claims.span.start()) > journal::BATCH_SPAN_US_MAX {
         return Err("the batch spans more than 26 hours".to_owned());
     }
     let message = body::unpack(packed).map_err(|error| error.to_string())?;
-    let mut decoded =
-        usage_v1::decode(&message, &claims.scope, claims.span).map_err(|error| error.to_string())?;
+    let mut decoded = usage_v1::decode_from(&message, &claims.scope, claims.span, sender(is_import))
+        .map_err(|error| error.to_string())?;
     refuse_reserved_tenants(&mut decoded);
     refuse_crowds(&mut decoded);
     Ok(decoded)
+}
+
+const fn sender(is_import: bool) -> usage_v1::Sender {
+    if is_import { usage_v1::Sender::Importer } else { usage_v1::Sender::Reporter }
 }
 
 /// Nobody may declare the platform's own name as a tenant.
@@ -101,39 +109,61 @@ fn refuse_reserved_tenants(decoded: &mut Decoded) {
     decoded.batch.evidence = evidence;
 }
 
-/// Refuses the rows that would give a device more than [`HOLDERS_MAX`] holders at once: each makes every segment
-/// of the others longer. The first in order of time stay.
+/// Refuses the rows that would give a device more than [`HOLDERS_MAX`] holders at once, or as many existing slices or
+/// measures: each makes every segment of the others longer. The first in order of time stay.
 fn refuse_crowds(decoded: &mut Decoded) {
-    if decoded.batch.rows.len() <= HOLDERS_MAX {
-        return;
+    let slices = std::mem::take(&mut decoded.batch.slices);
+    let device = |slice: usize| slices.get(slice).map(|slice| &slice.device);
+    let rows = decoded.batch.rows.iter().map(|row| (device(row.slice), row.span));
+    let crowded = crowd(&rows.collect::<Vec<_>>());
+    let mut at = 0..;
+    refuse_rows(decoded, |_| reason(&crowded, at.next(), "holders"));
+    let Decoded { batch, layout_numbers, usage_numbers, refused, .. } = decoded;
+    let rows = batch.layout.iter().map(|row| (device(row.slice), row.span));
+    let crowded = crowd(&rows.collect::<Vec<_>>());
+    let mut at = 0..;
+    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |_| {
+        reason(&crowded, at.next(), "slices")
+    });
+    let rows = batch.usage.iter().map(|row| (device(row.slice), row.span));
+    let crowded = crowd(&rows.collect::<Vec<_>>());
+    let mut at = 0..;
+    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |_| reason(&crowded, at.next(), "measures"));
+    decoded.batch.slices = slices;
+}
+
+fn reason(crowded: &BTreeSet<usize>, at: Option<usize>, what: &str) -> Option<String> {
+    let is_crowded = at.is_some_and(|at| crowded.contains(&at));
+    is_crowded.then(|| format!("the device would have more than {HOLDERS_MAX} {what} at once"))
+}
+
+/// The numbers of rows, each of a device and a span, that find no room beside those that begin before them.
+fn crowd(rows: &[(Option<&Name>, Span)]) -> BTreeSet<usize> {
+    let mut crowded = BTreeSet::new();
+    if rows.len() <= HOLDERS_MAX {
+        return crowded;
     }
-    let device = |row: &Row| decoded.batch.slices.get(row.slice).map(|slice| &slice.device);
-    let mut in_order: Vec<&Row> = decoded.batch.rows.iter().collect();
-    in_order.sort_by_key(|row| (device(row), row.span.start(), row.span.end()));
-    let mut crowded: BTreeSet<Row> = BTreeSet::new();
+    let mut in_order: Vec<(usize, &(Option<&Name>, Span))> = rows.iter().enumerate().collect();
+    in_order.sort_by_key(|(number, (device, span))| (*device, span.start(), span.end(), *number));
     let mut ends: Vec<Instant> = Vec::new();
     let mut of = None;
-    for row in in_order {
-        if of != device(row) {
-            of = device(row);
+    for (number, (device, span)) in in_order {
+        if of != *device {
+            of = *device;
             ends.clear();
         }
-        ends.retain(|end| *end > row.span.start());
+        ends.retain(|end| *end > span.start());
         if ends.len() < HOLDERS_MAX {
-            ends.push(row.span.end());
+            ends.push(span.end());
         } else {
-            crowded.insert(row.clone());
+            crowded.insert(number);
         }
     }
-    refuse_rows(decoded, |row| {
-        crowded
-            .contains(row)
-            .then(|| format!("the device would have more than {HOLDERS_MAX} holders at once"))
-    });
+    crowded
 }
 
 /// Refuses the rows for which `why` has a reason.
-fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&Row) -> Option<String>) {
+fn refuse_rows(decoded: &mut Decoded, mut why: impl FnMut(&Row) -> Option<String>) {
     let numbers = std::mem::take(&mut decoded.row_numbers);
     let rows = std::mem::take(&mut decoded.batch.rows);
     for (number, row) in numbers.into_iter().zip(rows) {
@@ -150,6 +180,8 @@ fn refuse_rows(decoded: &mut Decoded, why: impl Fn(&Row) -> Option<String>) {
 /// A batch that was believed, on its way into the journal.
 struct Arrival {
     source: Source,
+    /// Whether the installation itself signed it.
+    is_import: bool,
     claims: BatchClaims,
     batch: SignedBatch,
     contents: Result<Decoded, String>,
@@ -164,7 +196,7 @@ impl Arrival {
             let ScopeName { kind, name } = &self.claims.scope;
             return Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() });
         };
-        if self.source.rank == SourceRank::Import {
+        if self.is_import || self.source.rank == SourceRank::Import {
             // Two imports at once would not see what the other amends.
             fleet::lock_scope(scope, tx, home.id).await?;
         }
@@ -274,7 +306,13 @@ impl Arrival {
         stream: &Stream,
         mut decoded: Decoded,
     ) -> Result<(u64, Vec<Refusal>), ServiceError> {
-        let homed = fleet::homed_devices(scope, tx, home.id).await?;
+        let homed = match home.name.kind {
+            ScopeKind::Node => fleet::homed_devices(scope, tx, home.id).await?,
+            ScopeKind::Pool => {
+                refuse_parts(&mut decoded);
+                BTreeSet::from([home.name.name.clone()])
+            }
+        };
         refuse_foreign_devices(&mut decoded, &homed, &home.name.name);
         let taken = decoded.batch.rows.len();
         let refused = match decoded.refused.as_slice() {
@@ -287,7 +325,10 @@ impl Arrival {
         let declared = declared_tenants(&decoded.batch);
         tenants::ensure(scope, tx, &declared, Origin::Import, self.received).await?;
         for (device, edge) in holding_edges(&decoded.batch.coverage) {
-            fleet::note_coverage(scope, tx, home.id, device, edge).await?;
+            match home.name.kind {
+                ScopeKind::Node => fleet::note_coverage(scope, tx, home.id, device, edge).await?,
+                ScopeKind::Pool => fleet::note_pool_coverage(scope, tx, home.id, edge).await?,
+            }
         }
         // All that was signed for, also hours of which it says nothing: the batch counts among theirs.
         let mut spans: Vec<Span> = vec![self.claims.span];
@@ -333,7 +374,7 @@ impl Arrival {
         stream: &Stream,
         batch: &Batch,
     ) -> Result<Vec<Span>, ServiceError> {
-        if stream.source.rank != SourceRank::Import {
+        if stream.import_number == 0 {
             return Ok(vec![]);
         }
         let siblings: BTreeSet<_> = journal::streams(scope, tx, home.id)
@@ -353,7 +394,13 @@ impl Arrival {
         // A holding's first piece speaks for it; the later ones would mark the same again.
         let firsts = batch.rows.iter().filter(|row| row.span.start() == row.uncut.start());
         let keys: BTreeSet<_> = firsts.map(|row| key(batch, row)).collect();
-        if keys.is_empty() {
+        let slice_key = |batch: &Batch, row: &LayoutRow| {
+            let slice = batch.slices.get(row.slice);
+            (slice.map(|slice| (slice.device.clone(), slice.id.clone())), row.uncut.start())
+        };
+        let firsts = batch.layout.iter().filter(|row| row.span.start() == row.uncut.start());
+        let slices: BTreeSet<_> = firsts.map(|row| slice_key(batch, row)).collect();
+        if keys.is_empty() && slices.is_empty() {
             return Ok(vec![]);
         }
         let mut spans = Vec::new();
@@ -361,14 +408,36 @@ impl Arrival {
             if !siblings.contains(&other.stream) {
                 continue;
             }
-            let Ok(decoded) = read_stored(&other, &home.name) else { continue };
+            let Ok(decoded) = read_stored(&other, &home.name, true) else { continue };
             let same = decoded.batch.rows.iter().filter(|row| keys.contains(&key(&decoded.batch, row)));
+            spans.extend(same.map(|row| row.uncut));
+            let rows = decoded.batch.layout.iter();
+            let same = rows.filter(|row| slices.contains(&slice_key(&decoded.batch, row)));
             spans.extend(same.map(|row| row.uncut));
         }
         // The holding that amends may be longer than what it amends, and its later pieces come in later
         // batches, which mark their own hours.
         Ok(spans)
     }
+}
+
+/// Of a pool it is said how many whole devices are held, and no more.
+fn refuse_parts(decoded: &mut Decoded) {
+    let slices = std::mem::take(&mut decoded.batch.slices);
+    let is_whole = |slice: &Slice| {
+        let plain = Slice::plain(slice.device.clone(), slice.mode, slice.size.clone());
+        matches!(slice.size, SliceSize::Devices(_)) && slice.mode.takes_whole_device() && *slice == plain
+    };
+    refuse_rows(decoded, |row| {
+        let slice = slices.get(row.slice)?;
+        (!is_whole(slice)).then(|| "a pool's devices are held whole, so many of them".to_owned())
+    });
+    decoded.batch.slices = slices;
+    let why = || Some("a pool has no slices, and nothing is measured of it".to_owned());
+    let Decoded { batch, layout_numbers, usage_numbers, energy_numbers, refused, .. } = decoded;
+    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |_| why());
+    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |_| why());
+    refuse_of("energy", energy_numbers, &mut batch.energy, refused, |_| why());
 }
 
 /// A device that is another node's, or nobody's, cannot be held here.
@@ -378,6 +447,15 @@ fn refuse_foreign_devices(decoded: &mut Decoded, homed: &BTreeSet<Name>, node: &
         let device = slices.get(row.slice).map(|slice| &slice.device)?;
         (!homed.contains(device)).then(|| format!("device {device} never was in service on {node}"))
     });
+    let of = |slice: usize| slices.get(slice).map(|slice| &slice.device);
+    let foreign = |device: Option<&Name>| {
+        let device = device?;
+        (!homed.contains(device)).then(|| format!("device {device} never was in service on {node}"))
+    };
+    let Decoded { batch, layout_numbers, usage_numbers, energy_numbers, refused, .. } = decoded;
+    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |row| foreign(of(row.slice)));
+    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |row| foreign(of(row.slice)));
+    refuse_of("energy", energy_numbers, &mut batch.energy, refused, |row| foreign(Some(&row.device)));
     decoded.batch.slices = slices;
     let numbers = std::mem::take(&mut decoded.coverage_numbers);
     let coverage = std::mem::take(&mut decoded.batch.coverage);
@@ -388,6 +466,26 @@ fn refuse_foreign_devices(decoded: &mut Decoded, homed: &BTreeSet<Name>, node: &
         } else {
             let reason = format!("device {} never was in service on {node}", each.device);
             decoded.refused.push(Refusal { pointer: format!("/coverage/{number}"), reason });
+        }
+    }
+}
+
+/// Refuses the entries of a table for which `why` has a reason.
+fn refuse_of<T>(
+    table: &str,
+    numbers: &mut Vec<usize>,
+    rows: &mut Vec<T>,
+    refused: &mut Vec<Refusal>,
+    mut why: impl FnMut(&T) -> Option<String>,
+) {
+    let all = std::mem::take(numbers).into_iter().zip(std::mem::take(rows));
+    for (number, row) in all {
+        match why(&row) {
+            Some(reason) => refused.push(Refusal { pointer: format!("/{table}/{number}"), reason }),
+            None => {
+                numbers.push(number);
+                rows.push(row);
+            }
         }
     }
 }
@@ -419,13 +517,14 @@ pub fn hours_meeting(zone: BillingZone, spans: impl IntoIterator<Item = Span>) -
     hours
 }
 
-/// Reads a stored batch again, and obeys what acceptance refused.
+/// Reads a stored batch again, of an import or of another sender, and obeys what acceptance refused.
 ///
 /// # Errors
 /// In words, why it cannot be read; it could be when it was accepted.
-pub fn read_stored(batch: &StoredBatch, scope: &ScopeName) -> Result<Decoded, String> {
+pub fn read_stored(batch: &StoredBatch, scope: &ScopeName, is_import: bool) -> Result<Decoded, String> {
     let message = body::unpack(&batch.body).map_err(|error| error.to_string())?;
-    let mut decoded = usage_v1::decode(&message, scope, batch.span).map_err(|error| error.to_string())?;
+    let mut decoded = usage_v1::decode_from(&message, scope, batch.span, sender(is_import))
+        .map_err(|error| error.to_string())?;
     let Some(refused) = &batch.refused else { return Ok(decoded) };
     let refused: Vec<Refusal> = serde_json::from_str(refused).map_err(|error| error.to_string())?;
     let refused: BTreeSet<&str> = refused.iter().map(|each| each.pointer.as_str()).collect();
@@ -434,5 +533,11 @@ pub fn read_stored(batch: &StoredBatch, scope: &ScopeName) -> Result<Decoded, St
     decoded.batch.rows.retain(|_| numbers.next().is_none_or(|number| keeps("rows", number)));
     let mut numbers = decoded.coverage_numbers.iter();
     decoded.batch.coverage.retain(|_| numbers.next().is_none_or(|number| keeps("coverage", number)));
+    let mut numbers = decoded.layout_numbers.iter();
+    decoded.batch.layout.retain(|_| numbers.next().is_none_or(|number| keeps("layout", number)));
+    let mut numbers = decoded.usage_numbers.iter();
+    decoded.batch.usage.retain(|_| numbers.next().is_none_or(|number| keeps("usage", number)));
+    let mut numbers = decoded.energy_numbers.iter();
+    decoded.batch.energy.retain(|_| numbers.next().is_none_or(|number| keeps("energy", number)));
     Ok(decoded)
 }

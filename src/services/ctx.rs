@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::error::ServiceError;
+use crate::domain::DERIVATION;
 use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
 use crate::domain::units::Instant;
@@ -88,7 +89,12 @@ impl Platform {
                 })
                 .await?;
         }
-        Ok(Self { store, installation: Arc::new(installation), actor, clock, scope })
+        let is_behind = installation.derivation < DERIVATION;
+        let platform = Self { store, installation: Arc::new(installation), actor, clock, scope };
+        if is_behind {
+            super::derive::adopt(&platform, DERIVATION).await?;
+        }
+        Ok(platform)
     }
 
     /// The present instant.
@@ -185,6 +191,7 @@ async fn settle(
         signing_seed: seed,
         public_key: BatchSigner::from_seed(&seed).public_key(),
         fixed: None,
+        derivation: DERIVATION,
     };
     let scope = scope.clone();
     store

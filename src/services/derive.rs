@@ -4,6 +4,10 @@
 //! writes levels and cleared marks in one transaction, which checks its lease again. Each batch is decoded
 //! once for all hours of the day.
 //!
+//! A device-hour of a pooled device belongs to the pool where its node's sources say nothing of who held it: the
+//! node's row leaves it out, and the pool's row takes what it finds left out in the stored node-hours. So a node's job
+//! marks the pools of the hours that it writes, and the result does not depend on which job ran first.
+//!
 //! Always true here: a mark is cleared only in the version that was read; equal inputs give equal bytes; an
 //! hour is never replaced by one with less coverage.
 
@@ -17,26 +21,38 @@ use uuid::Uuid;
 use super::accept::read_stored;
 use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
-use crate::domain::allocation::{DeviceFacts, divide};
+use super::pools;
+use crate::domain::allocation::{DeviceFacts, DeviceHour, Divider};
+use crate::domain::catalogue::Catalogue;
 use crate::domain::cost::{DaySums, NodeHour};
-use crate::domain::ids::{Bucket, Name, ScopeId, TenantId};
+use crate::domain::ids::{Bucket, Name, ScopeId, ScopeKind, TenantId};
 use crate::domain::mapping::MappingRules;
 use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::pool;
 use crate::domain::price::PriceBook;
 use crate::domain::segment::{Claims, HOLDERS_MAX, HourSegments};
+use crate::domain::tree::DoubtKind;
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
-use crate::domain::usage::SourceRank;
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::{ScopeDevice, StoredScope};
+use crate::store::installation::Lock;
 use crate::store::journal::{StoredBatch, Stream};
 use crate::store::levels::NodeDayRow;
 use crate::store::marks::{Lease, Mark, MarkKind, TenantDayMark};
 use crate::store::node_hour::StoredHour;
 use crate::store::{
-    PlatformScope, ReadTx, StoreError, WriteTx, findings, fleet, journal, levels, mapping, marks, node_hour,
-    prices, tenants, unit,
+    PlatformScope, ReadTx, StoreError, WriteTx, findings, fleet, installation, journal, levels, mapping,
+    marks, node_hour, prices, tenants, unit,
 };
 
+/// What a derivation finds, and finds anew each time.
+const FOUND: [FindingKind; 5] = [
+    FindingKind::UnknownProfile,
+    FindingKind::IllegalLayout,
+    FindingKind::LostParent,
+    FindingKind::LayoutAssumed,
+    FindingKind::SourceConflict,
+];
 /// Days that one worker derives at the same time.
 const JOBS_AT_ONCE: usize = 8;
 /// Days that are asked for at once.
@@ -113,6 +129,7 @@ pub async fn pending(platform: &Platform) -> Result<i64, ServiceError> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Awaited {
     days: BTreeSet<(ScopeId, Day)>,
+    pool_days: Option<BTreeSet<(ScopeId, Day)>>,
     tenant_days: Option<BTreeSet<(TenantId, Day)>>,
 }
 
@@ -122,19 +139,25 @@ impl Awaited {
     /// # Errors
     /// [`ServiceError`].
     pub async fn now(platform: &Platform) -> Result<Self, ServiceError> {
-        let (days, _) = marked(platform).await?;
-        Ok(Self { days, tenant_days: None })
+        let days = marked(platform).await?.days;
+        Ok(Self { days, pool_days: None, tenant_days: None })
     }
 
-    /// Looks again; returns how much is still awaited. Tenants' days come after the days that mark them.
+    /// Looks again; returns how much is still awaited. Pools' days come after the nodes' days that mark them, and
+    /// tenants' days after both.
     ///
     /// # Errors
     /// [`ServiceError`].
     pub async fn left(&mut self, platform: &Platform) -> Result<usize, ServiceError> {
-        let (days, tenant_days) = marked(platform).await?;
+        let Marked { days, pool_days, tenant_days } = marked(platform).await?;
         self.days.retain(|day| days.contains(day));
         if !self.days.is_empty() {
             return Ok(self.days.len().saturating_add(tenant_days.len()));
+        }
+        let awaited = self.pool_days.get_or_insert_with(|| pool_days.clone());
+        awaited.retain(|day| pool_days.contains(day));
+        if !awaited.is_empty() {
+            return Ok(awaited.len().saturating_add(tenant_days.len()));
         }
         let awaited = self.tenant_days.get_or_insert_with(|| tenant_days.clone());
         awaited.retain(|day| tenant_days.contains(day));
@@ -142,14 +165,22 @@ impl Awaited {
     }
 }
 
-/// The scopes' and the tenants' days that are marked.
-type Marked = (BTreeSet<(ScopeId, Day)>, BTreeSet<(TenantId, Day)>);
+/// The days that are marked: of all scopes, of the pools among them, and of tenants.
+struct Marked {
+    days: BTreeSet<(ScopeId, Day)>,
+    pool_days: BTreeSet<(ScopeId, Day)>,
+    tenant_days: BTreeSet<(TenantId, Day)>,
+}
 
 async fn marked(platform: &Platform) -> Result<Marked, ServiceError> {
     platform
         .read(move |scope, tx| {
             unit(async move {
-                Ok((marks::marked_days(scope, tx).await?, marks::marked_tenant_days(scope, tx).await?))
+                Ok(Marked {
+                    days: marks::marked_days(scope, tx).await?,
+                    pool_days: marks::marked_pool_days(scope, tx).await?,
+                    tenant_days: marks::marked_tenant_days(scope, tx).await?,
+                })
             })
         })
         .await
@@ -182,6 +213,29 @@ pub async fn mark_everything(platform: &Platform) -> Result<(), ServiceError> {
                     marks::mark_tenant_days(scope, tx, day, &tenants).await?;
                 }
                 Ok(())
+            })
+        })
+        .await
+}
+
+/// Marks everything where the levels were derived by other rules than this program's. Of several processes that find
+/// it so, one does it.
+///
+/// # Errors
+/// [`ServiceError`].
+pub(super) async fn adopt(platform: &Platform, derivation: i64) -> Result<(), ServiceError> {
+    let zone = platform.zone();
+    platform
+        .write(move |scope, tx| {
+            unit(async move {
+                installation::lock(scope, tx, Lock::Alone).await?;
+                match installation::find(scope, tx).await? {
+                    Some(there) if there.derivation < derivation => {
+                        mark_all_homes(scope, tx, zone, MarkKind::Fold, Span::ALWAYS).await?;
+                        Ok(installation::set_derivation(scope, tx, derivation).await?)
+                    }
+                    Some(_) | None => Ok(()),
+                }
             })
         })
         .await
@@ -451,7 +505,9 @@ async fn derive_day(
                 marks::hold_lease(scope, tx, lease).await?;
                 let home = &inputs.home;
                 // In-service rows before marks: acceptance and the tick lock them in this order too.
-                fleet::note_counted(scope, tx, home.id, &result.counted).await?;
+                for (node, counted) in &result.counted {
+                    fleet::note_counted(scope, tx, *node, counted).await?;
+                }
                 marks::clear(scope, tx, home, day, &inputs.marks).await?;
                 node_hour::replace(scope, tx, home.id, &result.changed).await?;
                 node_hour::remove(scope, tx, home.id, &result.removed).await?;
@@ -461,9 +517,13 @@ async fn derive_day(
                     let touched: BTreeSet<TenantId> = before_and_now.collect();
                     marks::mark_tenant_days(scope, tx, day, &touched).await?;
                 }
-                let kinds = [FindingKind::UnknownProfile, FindingKind::SourceConflict];
-                findings::forget(scope, tx, home.id, &kinds, inputs.day_span).await?;
+                findings::forget(scope, tx, home.id, &FOUND, inputs.day_span).await?;
                 findings::write(scope, tx, &result.findings, now).await?;
+                if home.name.kind == ScopeKind::Node && inputs.has_pooled_devices() {
+                    let changed = result.changed.iter().map(|hour| hour.hour);
+                    let hours = changed.chain(result.removed.iter().copied()).map(|hour| (day, hour));
+                    pools::mark(scope, tx, home, &hours.collect()).await?;
+                }
                 Ok::<_, ServiceError>(())
             })
         })
@@ -480,10 +540,14 @@ pub(super) struct DayInputs {
     devices: Vec<ScopeDevice>,
     rules: MappingRules,
     book: PriceBook,
+    catalogue: Arc<Catalogue>,
     tenants: BTreeMap<Name, TenantId>,
     claims: Claims,
     batches: Vec<(Span, Vec<u8>)>,
     stored: BTreeMap<Instant, StoredHour>,
+    /// Of a pool, for its devices' nodes and the hours that are divided anew: the devices that the node's own row
+    /// divides. A node-hour that is not there is not derived yet.
+    divided: BTreeMap<(ScopeId, Instant), BTreeSet<Name>>,
     pub(super) rows: Vec<NodeDayRow>,
 }
 
@@ -495,7 +559,8 @@ pub(super) struct DayResult {
     pub(super) removed: Vec<Instant>,
     /// All rows of the day's sums.
     pub(super) rows: Vec<NodeDayRow>,
-    counted: BTreeMap<i64, Instant>,
+    /// By node and device.
+    counted: BTreeMap<ScopeId, BTreeMap<i64, Instant>>,
     findings: Vec<Finding>,
 }
 
@@ -540,10 +605,12 @@ impl DayInputs {
             devices: fleet::scope_devices(scope, tx, home.id, day_span).await?,
             rules: mapping::rules(scope, tx).await?,
             book: prices::book(scope, tx).await?,
+            catalogue: super::catalogue::current(scope, tx).await?,
             tenants: tenants::numbers(scope, tx).await?,
             claims: Claims::new(),
             batches: Vec::new(),
             stored: stored.into_iter().map(|hour| (hour.hour, hour)).collect(),
+            divided: BTreeMap::new(),
             rows: levels::node_day(scope, tx, home.id, day).await?,
             home,
             day,
@@ -555,7 +622,41 @@ impl DayInputs {
         if let (Some(first), Some(last)) = (to_fold.first(), to_fold.last()) {
             inputs.read_journal(scope, tx, Span::clamped(first.start(), last.end())).await?;
         }
+        if inputs.home.name.kind == ScopeKind::Pool {
+            inputs.read_nodes(scope, tx).await?;
+        }
         Ok(inputs)
+    }
+
+    /// Reads what the nodes of a pool's devices divide themselves, as far as the pool is divided anew.
+    async fn read_nodes(&mut self, scope: &PlatformScope, tx: &ReadTx) -> Result<(), ServiceError> {
+        let is_kept = |hour: &Span| self.stored.contains_key(&hour.start()) && !self.is_marked(*hour);
+        let anew: Vec<Span> = self.hours.iter().copied().filter(|hour| !is_kept(hour)).collect();
+        let (Some(first), Some(last)) = (anew.first(), anew.last()) else { return Ok(()) };
+        let run = Span::clamped(first.start(), last.end());
+        let nodes: BTreeSet<ScopeId> = self.devices.iter().map(|device| device.home).collect();
+        for node in nodes {
+            for stored in node_hour::hours(scope, tx, node, run).await? {
+                // One that cannot be read says nothing; the node's own job reports it, mends it and marks the pool.
+                if let Ok(divided) = node_hour::divided_devices(&stored.body) {
+                    self.divided.insert((node, stored.hour), divided);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an hour is divided anew.
+    fn is_marked(&self, hour: Span) -> bool {
+        let divides = |kind| match kind {
+            MarkKind::Fold | MarkKind::Part => true,
+            MarkKind::Price => false,
+        };
+        self.marks.iter().any(|mark| divides(mark.kind) && mark.hour == hour.start())
+    }
+
+    fn has_pooled_devices(&self) -> bool {
+        self.devices.iter().any(|device| device.pools.iter().any(Option::is_some))
     }
 
     /// The hours whose segments have to be folded: marked so, or needed and not there.
@@ -568,7 +669,28 @@ impl DayInputs {
     }
 
     fn is_in_service(&self, hour: Span) -> bool {
-        self.devices.iter().any(|device| device.in_service.iter().any(|span| span.meets(hour)))
+        self.devices.iter().any(|device| self.concerns(device, hour))
+    }
+
+    /// Whether a device-hour may be in this scope's row.
+    fn concerns(&self, device: &ScopeDevice, hour: Span) -> bool {
+        match self.home.name.kind {
+            ScopeKind::Node => device.in_service.iter().any(|span| span.meets(hour)),
+            ScopeKind::Pool => device.pool_during(hour) == Some(self.home.id),
+        }
+    }
+
+    /// Whether a device-hour that may be is: a pooled one is the node's own where the node's sources speak of it, and
+    /// the pool's where the node has left it out.
+    fn divides(&self, device: &ScopeDevice, hour: Span, segments: &HourSegments) -> bool {
+        let uuid = &device.device.uuid;
+        match self.home.name.kind {
+            ScopeKind::Node => device.pool_during(hour).is_none() || pool::has_holding_source(segments, uuid),
+            ScopeKind::Pool => {
+                let divided = self.divided.get(&(device.home, hour.start()));
+                divided.is_some_and(|divided| !divided.contains(uuid))
+            }
+        }
     }
 
     /// Decodes the batches that meet a run of hours, each once, and those that amend what they say.
@@ -587,7 +709,7 @@ impl DayInputs {
         }
         let amended: BTreeSet<&Name> = streams
             .values()
-            .filter(|stream| stream.source.rank == SourceRank::Import)
+            .filter(|stream| stream.import_number > 0)
             .filter(|stream| {
                 let other = |each: &&Stream| {
                     each.source == stream.source && each.import_number != stream.import_number
@@ -634,8 +756,8 @@ impl DayInputs {
                 StoreError::corrupt("a batch", format!("stream {} is not there", batch.stream)).into()
             );
         };
-        let decoded =
-            read_stored(batch, &self.home.name).map_err(|reason| StoreError::corrupt("a batch", reason))?;
+        let decoded = read_stored(batch, &self.home.name, stream.import_number > 0)
+            .map_err(|reason| StoreError::corrupt("a batch", reason))?;
         self.claims.add(&stream.source, stream.import_number, &decoded.batch);
         Ok(())
     }
@@ -659,6 +781,7 @@ impl DayInputs {
         let is_hour = |start: &Instant| self.hours.iter().any(|hour| hour.start() == *start);
         result.removed.extend(self.stored.keys().filter(|start| !is_hour(start)));
         let mut sums = DaySums::default();
+        let mut divider = Divider::new(&self.catalogue, &self.rules);
         for hour in &self.hours {
             if !self.is_in_service(*hour) {
                 if self.stored.contains_key(&hour.start()) {
@@ -667,7 +790,8 @@ impl DayInputs {
                 continue;
             }
             let stored = self.stored.get(&hour.start());
-            let node_hour = self.node_hour(*hour, folded.remove(&hour.start()), stored, &mut result)?;
+            let node_hour =
+                self.node_hour(*hour, folded.remove(&hour.start()), stored, &mut divider, &mut result)?;
             sums.add(*hour, &node_hour.devices, &node_hour.segments.evidence, &self.book)?;
             self.note(&node_hour, &mut result);
         }
@@ -681,6 +805,7 @@ impl DayInputs {
         hour: Span,
         folded: Option<HourSegments>,
         stored: Option<&StoredHour>,
+        divider: &mut Divider<'_>,
         result: &mut DayResult,
     ) -> Result<NodeHour, ServiceError> {
         let is_marked =
@@ -708,22 +833,29 @@ impl DayInputs {
             // Not marked, not stored and in service: `to_fold` has it, so this is an hour without claims.
             (None, None) => (Claims::new().fold(&[hour]).remove(0), self.batches_hash(hour)),
         };
-        let mut devices = Vec::with_capacity(self.devices.len());
-        for device in &self.devices {
-            let in_service: Vec<Span> = device
-                .in_service
-                .iter()
-                .map(|span| span.clip(hour))
-                .filter(|span| !span.is_empty())
-                .collect();
-            if in_service.is_empty() {
-                continue;
+        let policy = self.book.policy(hour.start());
+        let here = self
+            .devices
+            .iter()
+            .filter(|device| self.concerns(device, hour) && self.divides(device, hour, &segments));
+        let here: Vec<(&ScopeDevice, Vec<Span>)> =
+            here.map(|device| (device, device.in_service_during(hour))).collect();
+        let facts = here.iter().map(|(device, in_service)| DeviceFacts {
+            device: &device.device,
+            memory_mib: device.memory_mib,
+            in_service,
+            states: &device.states,
+        });
+        let claimed = |device: &Name| segments.devices.iter().find(|each| each.device == *device);
+        let devices = match self.home.name.kind {
+            ScopeKind::Node => facts
+                .map(|facts| divider.divide(&facts, &segments, claimed(&facts.device.uuid), &policy))
+                .collect::<Result<Vec<_>, _>>()?,
+            ScopeKind::Pool => {
+                let members: Vec<DeviceFacts<'_>> = facts.collect();
+                divider.divide_pool(&members, &segments, claimed(&self.home.name.name))?
             }
-            let of_device = segments.devices.iter().find(|each| each.device == device.device.uuid);
-            let facts =
-                DeviceFacts { device: &device.device, in_service: &in_service, states: &device.states };
-            devices.push(divide(&facts, &segments, of_device, &self.rules)?);
-        }
+        };
         let covered_nanos = segments.covered_nanos;
         let node_hour = NodeHour { segments, devices };
         let body = node_hour::encode(&node_hour)?;
@@ -747,21 +879,18 @@ impl DayInputs {
     fn note(&self, node_hour: &NodeHour, result: &mut DayResult) {
         let node = &self.home.name.name;
         for device in &node_hour.devices {
-            if let Some(known) = self.devices.iter().find(|each| each.device.uuid == device.device) {
-                let counted = result.counted.entry(known.id).or_insert(device.counted_to);
+            let hour = node_hour.segments.hour;
+            let first = self.devices.partition_point(|each| each.device.uuid < device.device);
+            let same = self.devices.iter().skip(first).take_while(|each| each.device.uuid == device.device);
+            // A device that moved may be in a pool's hour twice, once for each node.
+            for known in same.filter(|each| self.concerns(each, hour)) {
+                let of_node = result.counted.entry(known.home).or_default();
+                let counted = of_node.entry(known.id).or_insert(device.counted_to);
                 *counted = device.counted_to.max(*counted);
             }
-            for (profile, span) in &device.unknown_profiles {
-                result.findings.push(Finding {
-                    kind: FindingKind::UnknownProfile,
-                    scope: self.home.id,
-                    subject: format!("{node}/{}/{profile}", device.device),
-                    span: *span,
-                    detail: format!(
-                        "no catalogue knows profile {profile} of {}; its time is unknown",
-                        device.model
-                    ),
-                });
+            for ((kind, about), span) in &device.doubts {
+                let (kind, subject, detail) = self.doubt(*kind, about, device);
+                result.findings.push(Finding { kind, scope: self.home.id, subject, span: *span, detail });
             }
         }
         let segments = &node_hour.segments;
@@ -776,12 +905,42 @@ impl DayInputs {
                     subject: format!("{node}/{}/{set_aside}", device.device),
                     span: conflict.span,
                     detail: if conflict.believed == conflict.set_aside {
-                        format!("{set_aside} claims more than {HOLDERS_MAX} holders at once; the rest was left out")
+                        format!(
+                            "{set_aside} claims more than {HOLDERS_MAX} holders or slices at once, or changes more \
+                             often in an hour than can be kept; the rest was left out"
+                        )
                     } else {
                         format!("source {believed} was believed over {set_aside}")
                     },
                 });
             }
+        }
+    }
+
+    /// A doubt as a finding: kind, subject, detail.
+    fn doubt(&self, kind: DoubtKind, about: &Name, device: &DeviceHour) -> (FindingKind, String, String) {
+        let on = format!("{}/{}", self.home.name.name, device.device);
+        match kind {
+            DoubtKind::UnknownProfile => (
+                FindingKind::UnknownProfile,
+                format!("{on}/{about}"),
+                format!("no catalogue knows profile {about} of {}; its time is unknown", device.model),
+            ),
+            DoubtKind::IllegalLayout => (
+                FindingKind::IllegalLayout,
+                on,
+                format!("no {} can be like this: {about}; its time is unknown", device.model),
+            ),
+            DoubtKind::LostParent => (
+                FindingKind::LostParent,
+                format!("{on}/{about}"),
+                format!("a slice lies inside {about}, which did not exist then; its time is unknown"),
+            ),
+            DoubtKind::LayoutAssumed => (
+                FindingKind::LayoutAssumed,
+                on,
+                "a placement was not reported; the one that leaves the most to sell was assumed".to_owned(),
+            ),
         }
     }
 

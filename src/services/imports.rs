@@ -4,7 +4,7 @@
 //! The stream of a scope is made from what it says, so the same rows in any order are the same stream, a
 //! repeat changes nothing, and a broken import resumes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use uuid::Uuid;
 use super::accept::{Credential, SignedBatch, accept};
 use super::ctx::Platform;
 use super::error::ServiceError;
+use super::holdings::{Existing, Fleet, Holding, Holdings, Home, Slices, Used};
 use super::inventory::{self, Inventory, InventoryOutcome};
-use super::table::{BadLine, Table, TableRow};
-use crate::domain::device::SharingMode;
+use super::table::BadLine;
 use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
-use crate::domain::mapping::PLATFORM_NAME;
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::units::Instant;
 use crate::domain::usage::{
-    Batch, Coverage, CoverageOf, Evidence, EvidenceField, Row, Slice, SliceSize, Source, SourceRank,
+    Batch, Coverage, CoverageOf, Evidence, LayoutRow, Row, Slice, SliceSize, Source, SourceRank, UseRow,
+    cut_integral,
 };
 use crate::store::journal::Stream;
 use crate::store::{fleet, journal, unit};
@@ -37,146 +37,12 @@ const STREAMS: Uuid = Uuid::from_u128(0x7f3c_52f1_9a40_5d0a_9c5e_6a1d_0b7e_42c8)
 /// Scopes whose batches are accepted at the same time; each scope's own go in order.
 const SCOPES_AT_ONCE: usize = 16;
 
-/// Where a device had its home, and when: against this, lines are checked.
-type Homes = BTreeMap<Name, Vec<(Name, Span)>>;
-
-const REQUIRED: [&str; 6] = ["workload", "node", "gpu_uuid", "mode", "start", "end"];
-const OPTIONAL: [&str; 4] = ["tenant", "project", "profile", "share_ppm"];
-
-/// A holding as a line states it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Holding {
-    span: Span,
-    slice: Slice,
-    evidence: Evidence,
-}
-
-/// The holdings of a table by node: sorted, each once.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Holdings {
-    by_node: BTreeMap<Name, BTreeSet<Holding>>,
-    lines: u64,
-    repeated: u64,
-    bad: Vec<BadLine>,
-}
-
-/// What identifies a holding within its source: the key of amendments.
-type HoldingKey = (Name, Name, Instant);
-
-impl Holdings {
-    fn read(input: impl Read, file: &str, homes: &Homes, now: Instant) -> Result<Self, ServiceError> {
-        let mut holdings = Self::default();
-        let mut seen: HashMap<HoldingKey, u64> = HashMap::new();
-        Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
-            holdings.lines += 1;
-            let read = row.and_then(|row| read_holding(&row, homes, now));
-            if let Err(reason) =
-                read.and_then(|(node, holding)| holdings.add(number, node, holding, &mut seen))
-            {
-                holdings.bad.push(BadLine { file: file.to_owned(), line: number, reason });
-            }
-        })?;
-        Ok(holdings)
-    }
-
-    fn add(
-        &mut self,
-        number: u64,
-        node: Name,
-        holding: Holding,
-        seen: &mut HashMap<HoldingKey, u64>,
-    ) -> Result<(), String> {
-        let workload = holding.evidence.workload().cloned().ok_or("workload is empty")?;
-        let key = (workload, holding.slice.device.clone(), holding.span.start());
-        let of_node = self.by_node.entry(node).or_default();
-        match seen.get(&key) {
-            None => {
-                seen.insert(key, number);
-                of_node.insert(holding);
-                Ok(())
-            }
-            Some(_) if of_node.contains(&holding) => {
-                self.repeated += 1;
-                Ok(())
-            }
-            Some(first) => Err(format!(
-                "workload {} on {} from {} stands in line {first} with other values",
-                key.0, key.1, key.2
-            )),
-        }
-    }
-}
-
-fn read_holding(row: &TableRow<'_>, homes: &Homes, now: Instant) -> Result<(Name, Holding), String> {
-    let workload = row.name("workload")?;
-    let node = row.name("node")?;
-    let device = row.name("gpu_uuid")?;
-    let mode = row.name("mode")?;
-    let mode = SharingMode::parse(mode.as_str()).map_err(|error| format!("mode {error}"))?;
-    let size = read_size(row, mode)?;
-    let start = row.instant("start")?;
-    if start > now {
-        return Err(format!("start {start} lies in the future"));
-    }
-    // What still runs is held until now, whatever else the import vouches for.
-    let end = row.find_instant("end")?.unwrap_or(now);
-    let span = Span::new(start, end).map_err(|_| format!("end {end} lies before start {start}"))?;
-    if end > now {
-        return Err(format!("end {end} lies in the future; leave it empty for what still runs"));
-    }
-    let home = homes.get(&device).ok_or_else(|| format!("gpu_uuid {device} is not in the inventory"))?;
-    if !home.iter().any(|(name, _)| *name == node) {
-        return Err(format!("gpu_uuid {device} never was in service on node {node}"));
-    }
-    if !span.is_empty() && !home.iter().any(|(name, service)| *name == node && service.meets(span)) {
-        return Err(format!("gpu_uuid {device} was not in service on node {node} at any time of {span}"));
-    }
-    let mut evidence = vec![(EvidenceField::Workload, workload)];
-    if let Some(tenant) = row.find_name("tenant")? {
-        if tenant.as_str() == PLATFORM_NAME {
-            return Err(format!("tenant `{PLATFORM_NAME}` is reserved"));
-        }
-        evidence.push((EvidenceField::Tenant, tenant));
-        evidence.extend(row.find_name("project")?.map(|project| (EvidenceField::Project, project)));
-    } else if row.find_name("project")?.is_some() {
-        return Err("project is given without a tenant".to_owned());
-    }
-    let holding =
-        Holding { span, slice: Slice { device, mode, size }, evidence: evidence.into_iter().collect() };
-    Ok((node, holding))
-}
-
-fn read_size(row: &TableRow<'_>, mode: SharingMode) -> Result<SliceSize, String> {
-    let (share, profile) = (row.find_number("share_ppm")?, row.find_name("profile")?);
-    if mode.takes_whole_device() {
-        return match (share, profile) {
-            (None | Some(1_000_000), None) => Ok(SliceSize::Whole),
-            (Some(share), _) => {
-                Err(format!("share_ppm {share}: mode {} holds the whole device", mode.word()))
-            }
-            (None, Some(_)) => {
-                Err(format!("profile is given, but mode {} holds the whole device", mode.word()))
-            }
-        };
-    }
-    match (share, profile) {
-        (Some(_), Some(_)) => {
-            Err("both share_ppm and profile are given; one of them says the size".to_owned())
-        }
-        (None, Some(profile)) => Ok(SliceSize::Profile(profile)),
-        (Some(share), None) => match u32::try_from(share) {
-            Ok(share @ 1..=1_000_000) => Ok(SliceSize::Declared(share)),
-            Ok(_) | Err(_) => Err(format!("share_ppm {share} is not between 1 and 1000000")),
-        },
-        (None, None) => Err(format!("mode {} needs a share_ppm or a profile", mode.word())),
-    }
-}
-
 /// What an import is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportRequest {
-    /// The source's name: its numbers, its amendments and its trust are its own.
-    pub source: Name,
+    /// The source's name: its numbers, its amendments and its trust are its own. Its rank says how far it is
+    /// trusted beside others: a hypervisor's history more than a scheduler's.
+    pub source: Source,
     /// For which span the source vouches that what it does not list was not held; none: for the devices'
     /// in-service time up to now.
     pub covers: Option<Span>,
@@ -212,7 +78,18 @@ pub struct ImportOutcome {
     pub number: Option<i64>,
 }
 
-/// Imports an inventory and a table of intervals.
+/// The tables of an import, each with its name.
+#[derive(Debug)]
+pub struct Tables<I, S, H> {
+    /// The devices.
+    pub inventory: (String, I),
+    /// Which slices existed when; none: slices exist while they are held.
+    pub slices: Option<(String, S)>,
+    /// Who held what.
+    pub intervals: (String, H),
+}
+
+/// Imports an inventory, a table of intervals, and the slices that existed.
 ///
 /// Bad lines are reported and the others go on. The tick is advanced, so that every in-service hour up to now
 /// is asked for; deriving is the caller's or a worker's.
@@ -222,32 +99,55 @@ pub struct ImportOutcome {
 pub async fn import_intervals(
     platform: &Platform,
     request: &ImportRequest,
-    (inventory_name, inventory): (&str, impl Read),
-    (intervals_name, intervals): (&str, impl Read),
+    tables: Tables<impl Read, impl Read, impl Read>,
     progress: Arc<dyn Fn(Progress) + Send + Sync>,
 ) -> Result<ImportOutcome, ServiceError> {
     let now = platform.now();
-    let inventory = Inventory::read(inventory, inventory_name)?;
+    let (inventory_name, inventory) = tables.inventory;
+    let inventory = Inventory::read(inventory, &inventory_name)?;
     let mut outcome = ImportOutcome { bad: inventory.bad, ..ImportOutcome::default() };
-    // Both files are read before anything is changed: one that is no table at all changes nothing.
-    let (_, mut known) = homes(platform).await?;
+    // All files are read before anything is changed: one that is no table at all changes nothing.
+    let (_, mut known) = fleet_of(platform).await?;
     for line in &inventory.lines {
-        known.entry(line.device.uuid.clone()).or_default().push((line.node.clone(), line.in_service));
+        let home =
+            Home { node: line.node.clone(), service: line.in_service, pool: line.pool.name().cloned() };
+        known.add(&line.device.uuid, &line.device.model, home);
     }
-    let mut holdings = Holdings::read(intervals, intervals_name, &known, now)?;
-    outcome.inventory = inventory::apply(platform, inventory_name, inventory.lines).await?;
-    let (nodes, homes) = homes(platform).await?;
-    (outcome.lines, outcome.repeated) = (holdings.lines, holdings.repeated);
+    let catalogue = platform
+        .read(move |scope, tx| unit(async move { super::catalogue::current(scope, tx).await }))
+        .await?;
+    let mut slices = match tables.slices {
+        Some((name, input)) => Slices::read(input, &name, &known, &catalogue, now)?,
+        None => Slices::default(),
+    };
+    let (intervals_name, intervals) = tables.intervals;
+    let mut holdings = Holdings::read(intervals, &intervals_name, &known, &slices, &catalogue, now)?;
+    outcome.inventory = inventory::apply(platform, &inventory_name, inventory.lines).await?;
+    let (scopes, fleet) = fleet_of(platform).await?;
+    outcome.lines = holdings.lines + slices.lines;
+    outcome.repeated = holdings.repeated + slices.repeated;
+    outcome.bad.append(&mut slices.bad);
     outcome.bad.append(&mut holdings.bad);
+    let mut existing = slices.by_node();
     let mut plans = Vec::new();
-    for (node, id) in nodes {
-        let coverage = coverage_of(&node, &homes, request.covers, now);
-        let holdings: Vec<Holding> = holdings.by_node.remove(&node).into_iter().flatten().collect();
-        if holdings.is_empty() && coverage.is_empty() {
-            continue;
+    // Nobody can vouch for what has not happened yet.
+    let within = request.covers.unwrap_or(Span::ALWAYS).clip(Span::clamped(Instant::MIN, now));
+    for (name, id) in scopes {
+        let existing = match name.kind {
+            ScopeKind::Node => existing.remove(&name.name).unwrap_or_default(),
+            ScopeKind::Pool => Vec::new(),
+        };
+        let holdings_of = holdings.by_scope.remove(&name).into_iter().flatten().collect();
+        let mut said = Said { holdings: holdings_of, existing, coverage: Vec::new() };
+        said.coverage = match name.kind {
+            ScopeKind::Node => coverage_of(&name.name, &fleet, &said, within),
+            // A table without that column does not know of pools.
+            ScopeKind::Pool if holdings.knows_pools => pool_coverage_of(&name.name, &fleet, within),
+            ScopeKind::Pool => Vec::new(),
+        };
+        if !said.is_empty() {
+            plans.push(Plan::new(&request.source, id, name, said));
         }
-        let name = ScopeName { kind: ScopeKind::Node, name: node };
-        plans.push(Plan::new(&request.source, id, name, holdings, coverage));
     }
     let latest;
     (outcome.number, latest) = open_streams(platform, &request.source, &mut plans).await?;
@@ -267,8 +167,8 @@ fn count<T>(all: &[T]) -> u64 {
     u64::try_from(all.len()).unwrap_or(u64::MAX)
 }
 
-/// All nodes with their numbers, and all devices' homes.
-async fn homes(platform: &Platform) -> Result<(BTreeMap<Name, ScopeId>, Homes), ServiceError> {
+/// All nodes and pools with their numbers, and all devices with their homes.
+async fn fleet_of(platform: &Platform) -> Result<(BTreeMap<ScopeName, ScopeId>, Fleet), ServiceError> {
     let (scopes, devices, services) = platform
         .read(move |scope, tx| {
             unit(async move {
@@ -278,28 +178,30 @@ async fn homes(platform: &Platform) -> Result<(BTreeMap<Name, ScopeId>, Homes), 
             })
         })
         .await?;
-    let nodes: BTreeMap<ScopeId, Name> = scopes
-        .iter()
-        .filter(|each| each.name.kind == ScopeKind::Node)
-        .map(|each| (each.id, each.name.name.clone()))
-        .collect();
-    let uuids: BTreeMap<i64, Name> = devices.into_iter().map(|(uuid, device)| (device.id, uuid)).collect();
-    let mut homes = Homes::new();
+    let names: BTreeMap<ScopeId, Name> =
+        scopes.iter().map(|each| (each.id, each.name.name.clone())).collect();
+    let by_number: BTreeMap<i64, (Name, Name)> =
+        devices.into_iter().map(|(uuid, device)| (device.id, (uuid, device.device.model))).collect();
+    let mut fleet = Fleet::default();
     for service in services {
-        if let (Some(uuid), Some(node)) = (uuids.get(&service.device), nodes.get(&service.scope)) {
-            homes.entry(uuid.clone()).or_default().push((node.clone(), service.span));
+        if let (Some((uuid, model)), Some(node)) = (by_number.get(&service.device), names.get(&service.scope))
+        {
+            let pool = service.pool.and_then(|pool| names.get(&pool)).cloned();
+            fleet.add(uuid, model, Home { node: node.clone(), service: service.span, pool });
         }
     }
-    Ok((nodes.into_iter().map(|(id, name)| (name, id)).collect(), homes))
+    Ok((scopes.into_iter().map(|each| (each.name, each.id)).collect(), fleet))
 }
 
-/// The spans for which the import vouches on a node: explicit, so that a repeat says the same.
-fn coverage_of(node: &Name, homes: &Homes, covers: Option<Span>, now: Instant) -> Vec<Coverage> {
-    // Nobody can vouch for what has not happened yet.
-    let within = covers.unwrap_or(Span::ALWAYS).clip(Span::clamped(Instant::MIN, now));
+/// The spans for which the import vouches on a node: explicit, so that a repeat says the same. For a device while it
+/// is in a pool only where the import has a line of it: to say that nobody held it would take it out of its pool.
+fn coverage_of(node: &Name, fleet: &Fleet, said: &Said, within: Span) -> Vec<Coverage> {
+    let held = said.holdings.iter().map(|holding| &holding.slice.device);
+    let named: BTreeSet<&Name> = held.chain(said.existing.iter().map(|each| &each.slice.device)).collect();
     let mut coverage = Vec::new();
-    for (device, services) in homes {
-        let spans = services.iter().filter(|(home, _)| home == node).map(|(_, span)| span.clip(within));
+    for (device, homes) in &fleet.homes {
+        let vouches = |home: &&Home| home.node == *node && (home.pool.is_none() || named.contains(device));
+        let spans = homes.iter().filter(vouches).map(|home| home.service.clip(within));
         for span in crate::domain::usage::merged(spans) {
             coverage.push(Coverage { device: device.clone(), span, of: CoverageOf::Holding });
         }
@@ -307,12 +209,39 @@ fn coverage_of(node: &Name, homes: &Homes, covers: Option<Span>, now: Instant) -
     coverage
 }
 
-/// What an import says of one scope.
+/// The spans for which the import vouches of a pool: while any device belonged to it.
+fn pool_coverage_of(pool: &Name, fleet: &Fleet, within: Span) -> Vec<Coverage> {
+    let spans = fleet.pools.get(pool).into_iter().flatten().map(|span| span.clip(within));
+    let spans = crate::domain::usage::merged(spans).into_iter();
+    spans.map(|span| Coverage { device: pool.clone(), span, of: CoverageOf::Holding }).collect()
+}
+
+/// What an import says of one scope: each sorted.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    holdings: Vec<Holding>,
+    existing: Vec<Existing>,
+    coverage: Vec<Coverage>,
+}
+
+impl Said {
+    const fn is_empty(&self) -> bool {
+        self.holdings.is_empty() && self.existing.is_empty() && self.coverage.is_empty()
+    }
+
+    /// All spans of which something is said.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let holdings = self.holdings.iter().map(|holding| holding.span);
+        let existing = self.existing.iter().map(|existing| existing.span);
+        holdings.chain(existing).chain(self.coverage.iter().map(|each| each.span))
+    }
+}
+
+/// What an import says of one scope, on its way.
 struct Plan {
     scope: ScopeId,
     name: ScopeName,
-    holdings: Vec<Holding>,
-    coverage: Vec<Coverage>,
+    said: Said,
     stream: Uuid,
     rows_hash: Vec<u8>,
     /// The stream's mark before this import; what is at or below it was sent before.
@@ -320,46 +249,72 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(
-        source: &Name,
-        scope: ScopeId,
-        name: ScopeName,
-        holdings: Vec<Holding>,
-        coverage: Vec<Coverage>,
-    ) -> Self {
-        let (rows_hash, digest) = digests(&holdings, &coverage);
-        let key = format!("{source}\0{}\0{}\0{}", name.kind.word(), name.name, body::hex(&digest));
+    fn new(source: &Source, scope: ScopeId, name: ScopeName, said: Said) -> Self {
+        let (rows_hash, digest) = digests(&said);
+        let mut key =
+            format!("{}\0{}\0{}\0{}", source.sender, name.kind.word(), name.name, body::hex(&digest));
+        // The rank of imports leaves no trace: streams keep the ids that they had before there were others.
+        if source.rank != SourceRank::Import {
+            key.push_str(&format!("\0{}", source.rank.word()));
+        }
         let stream = Uuid::new_v5(&STREAMS, key.as_bytes());
-        Self { scope, name, holdings, coverage, stream, rows_hash: rows_hash.to_vec(), mark: 0 }
+        Self { scope, name, said, stream, rows_hash: rows_hash.to_vec(), mark: 0 }
     }
 }
 
-/// SHA-256 of a scope's sorted, uncut rows, and of these and its coverage. Fields are ended by a zero byte, which no name holds.
-fn digests(holdings: &[Holding], coverage: &[Coverage]) -> ([u8; 32], [u8; 32]) {
+/// SHA-256 of a scope's sorted, uncut rows, and of these and its coverage. Fields are ended by a zero byte, which no
+/// name holds. What a row does not have leaves no trace, so that rows keep the bytes that they had before the field
+/// was there.
+fn digests(said: &Said) -> ([u8; 32], [u8; 32]) {
     // Numbers and words only, never a form made for people: stream ids depend on these bytes for ever.
     let edges = |span: Span| format!("{}/{}", span.start().micros(), span.end().micros());
     let put = |hash: &mut Sha256, text: &str| {
         hash.update(text.as_bytes());
         hash.update([0]);
     };
+    let put_slice = |hash: &mut Sha256, slice: &Slice| {
+        put(hash, slice.device.as_str());
+        put(hash, slice.mode.word());
+        match &slice.size {
+            SliceSize::Whole => put(hash, "whole"),
+            SliceSize::Declared(ppm) => put(hash, &ppm.to_string()),
+            SliceSize::Profile(profile) => put(hash, &format!("profile {profile}")),
+            SliceSize::OneOf(count) => put(hash, &format!("one of {count}")),
+            SliceSize::Even => put(hash, "even"),
+            SliceSize::Devices(count) => put(hash, &format!("devices {count}")),
+            SliceSize::Threads { percent, memory_mib } => {
+                put(hash, &format!("threads {percent}"));
+                memory_mib.iter().for_each(|mib| put(hash, &format!("memory {mib}")));
+            }
+        }
+        slice.id.iter().for_each(|id| put(hash, &format!("slice {id}")));
+        slice.parent.iter().for_each(|parent| put(hash, &format!("parent {parent}")));
+        slice.start.iter().for_each(|start| put(hash, &format!("start {start}")));
+        slice.scheduler.iter().for_each(|each| put(hash, &format!("scheduler {}", each.word())));
+        if slice.is_powered_off {
+            put(hash, "powered off");
+        }
+    };
     let mut hash = Sha256::new();
-    for holding in holdings {
+    for holding in &said.holdings {
         put(&mut hash, "row");
         put(&mut hash, &edges(holding.span));
-        put(&mut hash, holding.slice.device.as_str());
-        put(&mut hash, holding.slice.mode.word());
-        match &holding.slice.size {
-            SliceSize::Whole => put(&mut hash, "whole"),
-            SliceSize::Declared(ppm) => put(&mut hash, &ppm.to_string()),
-            SliceSize::Profile(profile) => put(&mut hash, &format!("profile {profile}")),
-        }
+        put_slice(&mut hash, &holding.slice);
         holding.evidence.iter().for_each(|(field, value)| {
             put(&mut hash, field.word());
             put(&mut hash, value.as_str());
         });
+        let used = holding.used;
+        used.active_nanos.iter().for_each(|nanos| put(&mut hash, &format!("active {nanos}")));
+        used.memory_byte_seconds.iter().for_each(|held| put(&mut hash, &format!("held {held}")));
+    }
+    for existing in &said.existing {
+        put(&mut hash, "exists");
+        put(&mut hash, &edges(existing.span));
+        put_slice(&mut hash, &existing.slice);
     }
     let rows = hash.clone().finalize().into();
-    for each in coverage {
+    for each in &said.coverage {
         put(&mut hash, "coverage");
         put(&mut hash, each.device.as_str());
         put(&mut hash, &edges(each.span));
@@ -372,7 +327,7 @@ fn digests(holdings: &[Holding], coverage: &[Coverage]) -> ([u8; 32], [u8; 32]) 
 /// Returns the new number, and the latest of all.
 async fn open_streams(
     platform: &Platform,
-    source: &Name,
+    source: &Source,
     plans: &mut [Plan],
 ) -> Result<(Option<i64>, Option<i64>), ServiceError> {
     let now = platform.now();
@@ -391,7 +346,7 @@ async fn open_streams(
                         marks.push(stream.mark);
                         continue;
                     }
-                    let sender = Source { rank: SourceRank::Import, sender: source.clone() };
+                    let sender = source.clone();
                     // The same rows with more coverage are no amendment: they keep the number that they had,
                     // so that bringing an old file again does not undo what was amended since.
                     let there = journal::streams(scope, tx, *home).await?;
@@ -401,7 +356,7 @@ async fn open_streams(
                         (Some(same), _) => same.import_number,
                         (None, Some(number)) => number,
                         (None, None) => {
-                            let next = journal::begin_import(scope, tx, source, actor, now).await?;
+                            let next = journal::begin_import(scope, tx, &source.sender, actor, now).await?;
                             number = Some(next);
                             next
                         }
@@ -425,12 +380,12 @@ async fn open_streams(
 
 async fn finish(
     platform: &Platform,
-    source: &Name,
+    source: &Source,
     number: i64,
     (taken, refused): (u64, u64),
 ) -> Result<(), ServiceError> {
     let stored = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    let (source, now) = (source.clone(), platform.now());
+    let (source, now) = (source.sender.clone(), platform.now());
     platform
         .write(move |scope, tx| {
             let source = source.clone();
@@ -445,13 +400,13 @@ async fn finish(
 /// Sends what the plans say: scopes side by side, each scope's batches in order.
 async fn send_all(
     platform: &Platform,
-    source: &Name,
+    source: &Source,
     plans: Vec<Plan>,
     progress: Arc<dyn Fn(Progress) + Send + Sync>,
 ) -> Result<ImportOutcome, ServiceError> {
     let credential = Arc::new(Credential {
         key: BatchVerifier::new(&platform.installation.public_key)?,
-        source: Source { rank: SourceRank::Import, sender: source.clone() },
+        source: source.clone(),
     });
     let total: u64 = plans.iter().map(|plan| count_batches(plan, platform.zone())).sum();
     let (mut running, mut waiting) = (JoinSet::new(), plans.into_iter());
@@ -498,9 +453,7 @@ async fn send_plan(
         }
         outcome.refused_rows += trouble.refused;
     }
-    for (sequence, (span, batch)) in
-        (1_i64..).zip(Batches::new(&plan.holdings, &plan.coverage, platform.zone()))
-    {
+    for (sequence, (span, batch)) in (1_i64..).zip(Batches::new(&plan.said, platform.zone())) {
         if sequence <= mark {
             outcome.duplicates += 1;
         } else {
@@ -585,61 +538,81 @@ fn sign(
 }
 
 fn count_batches(plan: &Plan, zone: BillingZone) -> u64 {
-    let days: BTreeSet<Day> = plan
-        .coverage
-        .iter()
-        .map(|each| each.span)
-        .chain(plan.holdings.iter().map(|holding| holding.span))
-        .flat_map(|span| zone.days_meeting(span))
-        .collect();
+    let days: BTreeSet<Day> = plan.said.spans().flat_map(|span| zone.days_meeting(span)).collect();
     count(&days.into_iter().collect::<Vec<_>>())
+}
+
+/// A piece of what is said, inside one billing hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Piece<'a> {
+    Held(&'a Holding),
+    Exists(&'a Existing),
+}
+
+impl<'a> Piece<'a> {
+    const fn span(self) -> Span {
+        match self {
+            Self::Held(holding) => holding.span,
+            Self::Exists(existing) => existing.span,
+        }
+    }
+
+    const fn slice(self) -> &'a Slice {
+        match self {
+            Self::Held(holding) => &holding.slice,
+            Self::Exists(existing) => &existing.slice,
+        }
+    }
 }
 
 /// The batches of one scope: for each billing day one, or several where a day has many rows.
 struct Batches<'a> {
     zone: BillingZone,
-    holdings: &'a [Holding],
+    /// By start.
+    pieces: Vec<Piece<'a>>,
     coverage: &'a [Coverage],
-    /// The first holding, by start, that has not begun before the day at hand.
+    /// The first piece that has not begun before the day at hand.
     next: usize,
-    active: Vec<&'a Holding>,
+    active: Vec<Piece<'a>>,
     day: Option<Day>,
     ready: VecDeque<(Span, Batch)>,
 }
 
 impl<'a> Batches<'a> {
-    /// `holdings` are sorted by start.
-    fn new(holdings: &'a [Holding], coverage: &'a [Coverage], zone: BillingZone) -> Self {
-        let first = holdings.first().map(|holding| holding.span.start());
-        let first = first.into_iter().chain(coverage.iter().map(|each| each.span.start())).min();
-        let day = first.map(|first| zone.day_of(first));
-        Self { zone, holdings, coverage, next: 0, active: Vec::new(), day, ready: VecDeque::new() }
+    fn new(said: &'a Said, zone: BillingZone) -> Self {
+        let held = said.holdings.iter().map(Piece::Held);
+        let mut pieces: Vec<Piece<'a>> = held.chain(said.existing.iter().map(Piece::Exists)).collect();
+        pieces.sort_by_key(|piece| piece.span().start());
+        let day = said.spans().map(Span::start).min().map(|first| zone.day_of(first));
+        let (active, ready) = (Vec::new(), VecDeque::new());
+        Self { zone, pieces, coverage: &said.coverage, next: 0, active, day, ready }
     }
 
     /// Whether anything is left from this day on.
     fn is_exhausted(&self, day: Span) -> bool {
-        self.next >= self.holdings.len()
+        self.next >= self.pieces.len()
             && self.active.is_empty()
             && self.coverage.iter().all(|each| each.span.end() <= day.start())
     }
 
     fn fill(&mut self, day: Day) {
         let span = self.zone.day_span(day);
-        while let Some(holding) = self.holdings.get(self.next).filter(|each| each.span.start() < span.end()) {
-            self.active.push(holding);
+        while let Some(piece) = self.pieces.get(self.next).filter(|each| each.span().start() < span.end()) {
+            self.active.push(*piece);
             self.next += 1;
         }
-        let mut pieces: Vec<(Span, &Holding)> = Vec::new();
-        for holding in &self.active {
-            if holding.span.is_empty() {
-                pieces.push((holding.span, holding));
+        let mut pieces: Vec<(Span, Piece<'_>)> = Vec::new();
+        for piece in &self.active {
+            let whole = piece.span();
+            if whole.is_empty() {
+                pieces.push((whole, *piece));
             }
-            for hour in self.zone.hours_of(day).filter(|hour| hour.meets(holding.span)) {
-                pieces.push((holding.span.clip(hour), holding));
+            for hour in self.zone.hours_of(day).filter(|hour| hour.meets(whole)) {
+                pieces.push((whole.clip(hour), *piece));
             }
         }
         pieces.sort_unstable();
-        self.active.retain(|holding| holding.span.end() > span.end());
+        self.active.retain(|piece| piece.span().end() > span.end());
         let coverage = self.coverage.iter().filter(|each| each.span.meets(span));
         let mut coverage: Vec<Coverage> =
             coverage.map(|each| Coverage { span: each.span.clip(span), ..each.clone() }).collect();
@@ -674,19 +647,43 @@ impl Iterator for Batches<'_> {
 }
 
 /// How many pieces fit into one batch, whatever their names are and however badly they compress.
-fn chunk_length(pieces: &[(Span, &Holding)]) -> usize {
-    /// A row's numbers, and the punctuation of its table entries.
+fn chunk_length(pieces: &[(Span, Piece<'_>)]) -> usize {
+    /// A row's numbers, and the punctuation of its table entries. These and the names of a plain holding decide where
+    /// batches end, so they stay as they are: a repeat must cut alike.
     const ROW_BYTES: usize = 160;
+    /// What else a row may have beside its names.
+    const MORE_BYTES: usize = 200;
     /// Below what a body may have when nothing in it compresses.
     const CHUNK_BYTES: usize = body::PACKED_BYTES_MAX - (64 << 10);
     let mut bytes = 0;
-    let bytes_of = |holding: &Holding| {
-        // Escapes at worst double a name.
-        let names: usize = holding.evidence.iter().map(|(_, value)| value.as_str().len() * 2 + 16).sum();
-        ROW_BYTES + names + holding.slice.device.as_str().len()
+    // Escapes at worst double a name.
+    let doubled = |name: &Name| name.as_str().len() * 2 + 16;
+    let bytes_of = |piece: Piece<'_>| {
+        let slice = piece.slice();
+        let profile = match &slice.size {
+            SliceSize::Profile(profile) => Some(profile),
+            SliceSize::Whole
+            | SliceSize::Declared(_)
+            | SliceSize::OneOf(_)
+            | SliceSize::Even
+            | SliceSize::Devices(_)
+            | SliceSize::Threads { .. } => None,
+        };
+        let (seen, is_plain): (usize, bool) = match piece {
+            Piece::Held(holding) => (
+                holding.evidence.iter().map(|(_, value)| doubled(value)).sum(),
+                *slice == Slice::plain(slice.device.clone(), slice.mode, slice.size.clone())
+                    && holding.used == Used::default(),
+            ),
+            Piece::Exists(_) => (0, false),
+        };
+        let of_slice = [slice.id.as_ref(), slice.parent.as_ref(), profile];
+        let more: usize = of_slice.into_iter().flatten().map(doubled).sum();
+        let more = if is_plain { 0 } else { MORE_BYTES + more };
+        ROW_BYTES + more + seen + slice.device.as_str().len()
     };
-    let fits = |(_, holding): &&(Span, &Holding)| {
-        bytes += bytes_of(holding);
+    let fits = |(_, piece): &&(Span, Piece<'_>)| {
+        bytes += bytes_of(*piece);
         bytes <= CHUNK_BYTES
     };
     // A single one always fits: names are at most 256 bytes.
@@ -694,24 +691,42 @@ fn chunk_length(pieces: &[(Span, &Holding)]) -> usize {
 }
 
 /// Rows with their tables, in the order given.
-fn tabulate(pieces: &[(Span, &Holding)], coverage: Vec<Coverage>) -> Batch {
-    let slices: BTreeSet<&Slice> = pieces.iter().map(|(_, holding)| &holding.slice).collect();
-    let evidence: BTreeSet<&Evidence> = pieces.iter().map(|(_, holding)| &holding.evidence).collect();
-    let (slices, evidence): (Vec<&Slice>, Vec<&Evidence>) =
-        (slices.into_iter().collect(), evidence.into_iter().collect());
-    let rows = pieces
+fn tabulate(pieces: &[(Span, Piece<'_>)], coverage: Vec<Coverage>) -> Batch {
+    let slices: BTreeSet<&Slice> = pieces.iter().map(|(_, piece)| piece.slice()).collect();
+    let evidence: BTreeSet<&Evidence> = pieces
         .iter()
-        .map(|(span, holding)| Row {
-            slice: slices.binary_search(&&holding.slice).unwrap_or_default(),
-            evidence: evidence.binary_search(&&holding.evidence).unwrap_or_default(),
-            span: *span,
-            uncut: holding.span,
+        .filter_map(|(_, piece)| match piece {
+            Piece::Held(holding) => Some(&holding.evidence),
+            Piece::Exists(_) => None,
         })
         .collect();
-    Batch {
-        slices: slices.into_iter().cloned().collect(),
-        evidence: evidence.into_iter().cloned().collect(),
-        rows,
-        coverage,
+    let (slices, evidence): (Vec<&Slice>, Vec<&Evidence>) =
+        (slices.into_iter().collect(), evidence.into_iter().collect());
+    let mut batch = Batch { coverage, ..Batch::default() };
+    for (span, piece) in pieces {
+        let (span, uncut) = (*span, piece.span());
+        let slice = slices.binary_search(&piece.slice()).unwrap_or_default();
+        match piece {
+            Piece::Exists(_) => batch.layout.push(LayoutRow { slice, span, uncut }),
+            Piece::Held(holding) => {
+                let evidence = evidence.binary_search(&&holding.evidence).unwrap_or_default();
+                batch.rows.push(Row { slice, evidence, span, uncut });
+                let used = holding.used;
+                if used.active_nanos.is_some() || used.memory_byte_seconds.is_some() {
+                    let cut = |integral: Option<i64>| integral.map(|all| cut_integral(all, uncut, span));
+                    batch.usage.push(UseRow {
+                        slice,
+                        evidence: Some(evidence),
+                        span,
+                        uncut_start: uncut.start(),
+                        active_nanos: cut(used.active_nanos),
+                        memory_byte_seconds: cut(used.memory_byte_seconds),
+                    });
+                }
+            }
+        }
     }
+    batch.slices = slices.into_iter().cloned().collect();
+    batch.evidence = evidence.into_iter().cloned().collect();
+    batch
 }

@@ -8,7 +8,7 @@ use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
 use super::table::{BadLine, Table, TableRow};
 use crate::domain::device::Device;
-use crate::domain::ids::{Name, ScopeKind, ScopeName};
+use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::period::{Day, Span};
 use crate::domain::units::Instant;
 use crate::store::fleet::{NewDevice, ServiceInterval, StoredDevice, StoredScope};
@@ -31,6 +31,28 @@ pub struct InventoryLine {
     pub memory_mib: Option<i64>,
     /// From when to when it is in service; an open end reaches [`Instant::MAX`].
     pub in_service: Span,
+    /// To which pool it belongs meanwhile.
+    pub pool: PoolColumn,
+}
+
+/// What a line says of its pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolColumn {
+    /// Nothing, for the table has no such column: what is known stays, and what is new is in none.
+    Absent,
+    /// The pool; none: the device is in none.
+    Of(Option<Name>),
+}
+
+impl PoolColumn {
+    /// The pool that the line names.
+    #[must_use]
+    pub const fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Of(Some(name)) => Some(name),
+            Self::Of(None) | Self::Absent => None,
+        }
+    }
 }
 
 /// An inventory as read.
@@ -46,16 +68,16 @@ pub struct Inventory {
 const EARLIEST: Instant = Instant::from_micros(946_684_800_000_000);
 
 const REQUIRED: [&str; 4] = ["node", "gpu_uuid", "gpu_model", "in_service_from"];
-const OPTIONAL: [&str; 3] = ["gpu_index", "gpu_memory_gib", "in_service_to"];
+const OPTIONAL: [&str; 4] = ["gpu_index", "gpu_memory_gib", "in_service_to", "pool"];
 
 impl Inventory {
-    /// Reads an inventory: `node,gpu_uuid,gpu_index,gpu_model,gpu_memory_gib,in_service_from,in_service_to`.
+    /// Reads an inventory: `node,gpu_uuid,gpu_index,gpu_model,gpu_memory_gib,in_service_from,in_service_to,pool`.
     ///
     /// # Errors
     /// [`ServiceError::File`] when the header is not of this table, or the file cannot be read.
     pub fn read(input: impl Read, file: &str) -> Result<Self, ServiceError> {
         let mut inventory = Self::default();
-        let mut seen: BTreeMap<Name, Vec<Seen>> = BTreeMap::new();
+        let mut seen = SeenLines::default();
         Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
             match row.and_then(|row| read_line(&row, number, &mut seen)) {
                 Ok(line) => inventory.lines.push(line),
@@ -66,6 +88,13 @@ impl Inventory {
     }
 }
 
+/// What earlier lines said: of each device, and of each pool by its first.
+#[derive(Default)]
+struct SeenLines {
+    devices: BTreeMap<Name, Vec<Seen>>,
+    pools: BTreeMap<Name, (Name, Device, u64)>,
+}
+
 /// What an earlier line said of a device.
 struct Seen {
     line: u64,
@@ -73,11 +102,7 @@ struct Seen {
     in_service: Span,
 }
 
-fn read_line(
-    row: &TableRow<'_>,
-    number: u64,
-    seen: &mut BTreeMap<Name, Vec<Seen>>,
-) -> Result<InventoryLine, String> {
+fn read_line(row: &TableRow<'_>, number: u64, seen: &mut SeenLines) -> Result<InventoryLine, String> {
     let node = row.name("node")?;
     let uuid = row.name("gpu_uuid")?;
     let model = row.name("gpu_model")?;
@@ -100,7 +125,16 @@ fn read_line(
         Some(gib) => return Err(format!("gpu_memory_gib {gib} is not between 1 and 1048576")),
         None => None,
     };
-    let others = seen.entry(uuid.clone()).or_default();
+    let pool = if row.has("pool") { PoolColumn::Of(row.find_name("pool")?) } else { PoolColumn::Absent };
+    if let Some((name, other, line)) = pool.name().and_then(|name| seen.pools.get(name))
+        && other.model != model
+    {
+        return Err(format!(
+            "pool {name} has `{}` by line {line} ({}), not `{model}`",
+            other.model, other.uuid
+        ));
+    }
+    let others = seen.devices.entry(uuid.clone()).or_default();
     if let Some(other) = others.iter().find(|other| other.in_service.meets(in_service)) {
         return Err(format!(
             "device {uuid} is already in service {} by line {}",
@@ -111,7 +145,12 @@ fn read_line(
         return Err(format!("device {uuid} is `{}` by line {}, not `{model}`", other.model, other.line));
     }
     others.push(Seen { line: number, model: model.clone(), in_service });
-    Ok(InventoryLine { line: number, node, device: Device { uuid, model }, index, memory_mib, in_service })
+    let device = Device { uuid, model };
+    if let Some(name) = pool.name() {
+        let first = || (name.clone(), device.clone(), number);
+        seen.pools.entry(name.clone()).or_insert_with(first);
+    }
+    Ok(InventoryLine { line: number, node, device, index, memory_mib, in_service, pool })
 }
 
 /// What an inventory changed.
@@ -121,12 +160,14 @@ pub struct InventoryOutcome {
     pub opened: usize,
     /// In-service intervals whose end was set or moved.
     pub ended: usize,
+    /// In-service intervals that came into another pool, or out of one.
+    pub repooled: usize,
 }
 
 /// Brings an inventory into the fleet, all of it or nothing. A repeat changes nothing.
 ///
-/// An interval of the same device and start gets the inventory's end; a new one may not overlap what is
-/// there. Absence from an inventory closes nothing.
+/// An interval of the same device and start gets the inventory's end and pool; a new one may not overlap what is
+/// there. The devices of a pool are of one model. Absence from an inventory closes nothing.
 ///
 /// # Errors
 /// [`ServiceError::File`] names the line that contradicts what is known.
@@ -145,6 +186,17 @@ pub async fn apply(
             })
         })
         .await
+}
+
+/// The hours to be folded, by scope.
+type Dirty = BTreeMap<ScopeId, BTreeSet<(Day, Instant)>>;
+
+fn node_of(line: &InventoryLine) -> ScopeName {
+    ScopeName { kind: ScopeKind::Node, name: line.node.clone() }
+}
+
+fn pool_of(line: &InventoryLine) -> Option<ScopeName> {
+    line.pool.name().map(|name| ScopeName { kind: ScopeKind::Pool, name: name.clone() })
 }
 
 /// One inventory inside its transaction.
@@ -166,13 +218,13 @@ impl Application<'_> {
             known.entry(interval.device).or_default().push(interval);
         }
         let mut outcome = InventoryOutcome::default();
-        let mut dirty: BTreeMap<&Name, BTreeSet<(Day, Instant)>> = BTreeMap::new();
-        let mut new: Vec<(&InventoryLine, &StoredScope, i64)> = Vec::new();
+        let mut dirty = Dirty::new();
+        let mut new: Vec<(&InventoryLine, &StoredScope, Option<ScopeId>, i64)> = Vec::new();
         // Ends first: a device that moved is ended on one node and begun on another, in whatever order.
         for line in lines {
-            let (Some(home), Some(device)) = (scopes.get(&line.node), devices.get(&line.device.uuid)) else {
-                continue;
-            };
+            let home = scopes.get(&node_of(line));
+            let (Some(home), Some(device)) = (home, devices.get(&line.device.uuid)) else { continue };
+            let pool = pool_of(line).and_then(|name| scopes.get(&name)).map(|pool| pool.id);
             let (uuid, model) = (&line.device.uuid, &device.device.model);
             if *model != line.device.model {
                 let reason = format!("device {uuid} is known as `{model}`, not `{}`", line.device.model);
@@ -181,7 +233,7 @@ impl Application<'_> {
             let there = known.entry(device.id).or_default();
             let same = there.iter_mut().find(|each| each.span.start() == line.in_service.start());
             let Some(same) = same else {
-                new.push((line, home, device.id));
+                new.push((line, home, pool, device.id));
                 continue;
             };
             if same.scope != home.id {
@@ -192,11 +244,23 @@ impl Application<'_> {
                 let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
                 self.end(same, line.in_service.end()).await?;
                 let hours = super::accept::hours_meeting(self.zone, [gone]);
-                dirty.entry(&line.node).or_default().extend(hours);
+                for concerned in [Some(home.id), same.pool].into_iter().flatten() {
+                    dirty.entry(concerned).or_default().extend(&hours);
+                }
                 outcome.ended += 1;
             }
+            if line.pool != PoolColumn::Absent && same.pool != pool {
+                fleet::set_pool(self.scope, self.tx, same.device, same.span.start(), pool).await?;
+                let asked = Span::clamped(same.span.start(), same.edge);
+                let hours = super::accept::hours_meeting(self.zone, [asked]);
+                for concerned in [Some(home.id), same.pool, pool].into_iter().flatten() {
+                    dirty.entry(concerned).or_default().extend(&hours);
+                }
+                same.pool = pool;
+                outcome.repooled += 1;
+            }
         }
-        for (line, home, device) in new {
+        for (line, home, pool, device) in new {
             let interval = ServiceInterval {
                 device,
                 scope: home.id,
@@ -204,6 +268,7 @@ impl Application<'_> {
                 node_index: line.index,
                 edge: line.in_service.start(),
                 covered_to: line.in_service.start(),
+                pool,
             };
             fleet::open_service(self.scope, self.tx, &interval).await?;
             known.entry(device).or_default().push(interval);
@@ -219,12 +284,53 @@ impl Application<'_> {
                 return Err(self.refuse(line, reason));
             }
         }
-        for (node, hours) in dirty {
-            if let Some(home) = scopes.get(node) {
-                marks::mark_hours(self.scope, self.tx, home, MarkKind::Fold, &hours).await?;
+        self.check_pools(lines, &scopes, &devices, &known)?;
+        // Nodes before pools, each by name: one order for all writers.
+        for each in scopes.values() {
+            if let Some(hours) = dirty.get(&each.id) {
+                marks::mark_hours(self.scope, self.tx, each, MarkKind::Fold, hours).await?;
             }
         }
         Ok(outcome)
+    }
+
+    /// Refuses a line that brings a device into a pool of another model, now or at any other time, and a name that
+    /// a pool and a node would both have.
+    fn check_pools(
+        &self,
+        lines: &[InventoryLine],
+        scopes: &BTreeMap<ScopeName, StoredScope>,
+        devices: &BTreeMap<Name, StoredDevice>,
+        known: &BTreeMap<i64, Vec<ServiceInterval>>,
+    ) -> Result<(), ServiceError> {
+        let by_number: BTreeMap<i64, &Device> =
+            devices.values().map(|stored| (stored.id, &stored.device)).collect();
+        let mut pools: BTreeMap<ScopeId, BTreeMap<&Name, &Name>> = BTreeMap::new();
+        for each in known.values().flatten() {
+            if let (Some(pool), Some(device)) = (each.pool, by_number.get(&each.device)) {
+                let first = pools.entry(pool).or_default().entry(&device.model).or_insert(&device.uuid);
+                *first = (*first).min(&device.uuid);
+            }
+        }
+        for line in lines {
+            // Reports show both in one column.
+            let both = |kind, name: &Name| scopes.contains_key(&ScopeName { kind, name: name.clone() });
+            if let Some(name) = line.pool.name().filter(|name| both(ScopeKind::Node, name)) {
+                return Err(self.refuse(line, format!("pool {name} has the name of a node")));
+            }
+            if both(ScopeKind::Pool, &line.node) {
+                return Err(self.refuse(line, format!("node {} has the name of a pool", line.node)));
+            }
+            let pool = pool_of(line).and_then(|name| scopes.get(&name));
+            let models = pool.and_then(|pool| pools.get(&pool.id));
+            let mut others = models.into_iter().flatten().filter(|(model, _)| ***model != line.device.model);
+            if let (Some(pool), Some((model, uuid))) = (pool, others.next()) {
+                let (name, own) = (&pool.name.name, &line.device.model);
+                let reason = format!("pool {name} has `{model}` (device {uuid}), not `{own}`");
+                return Err(self.refuse(line, reason));
+            }
+        }
+        Ok(())
     }
 
     fn refuse(&self, line: &InventoryLine, reason: String) -> ServiceError {
@@ -239,14 +345,14 @@ impl Application<'_> {
         Ok(())
     }
 
-    /// Makes what is missing; returns nodes by name and devices by UUID.
+    /// Makes what is missing; returns nodes and pools by name, and devices by UUID.
     async fn ensure(
         &self,
         lines: &[InventoryLine],
-    ) -> Result<(BTreeMap<Name, StoredScope>, BTreeMap<Name, StoredDevice>), ServiceError> {
-        let names: BTreeSet<&Name> = lines.iter().map(|line| &line.node).collect();
-        let names: Vec<ScopeName> =
-            names.into_iter().map(|name| ScopeName { kind: ScopeKind::Node, name: name.clone() }).collect();
+    ) -> Result<(BTreeMap<ScopeName, StoredScope>, BTreeMap<Name, StoredDevice>), ServiceError> {
+        let names: BTreeSet<ScopeName> =
+            lines.iter().flat_map(|line| [Some(node_of(line)), pool_of(line)]).flatten().collect();
+        let names: Vec<ScopeName> = names.into_iter().collect();
         fleet::ensure_scopes(self.scope, self.tx, &names, self.now).await?;
         let new: BTreeMap<&Name, NewDevice> = lines
             .iter()
@@ -258,11 +364,7 @@ impl Application<'_> {
         let new: Vec<NewDevice> = new.into_values().collect();
         fleet::ensure_devices(self.scope, self.tx, &new, self.now).await?;
         let scopes = fleet::scopes(self.scope, self.tx).await?;
-        let scopes = scopes
-            .into_iter()
-            .filter(|each| each.name.kind == ScopeKind::Node)
-            .map(|each| (each.name.name.clone(), each))
-            .collect();
+        let scopes = scopes.into_iter().map(|each| (each.name.clone(), each)).collect();
         Ok((scopes, fleet::devices(self.scope, self.tx).await?))
     }
 }

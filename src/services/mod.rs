@@ -9,13 +9,17 @@
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 pub mod accept;
+pub mod catalogue;
 pub mod ctx;
 pub mod derive;
 pub mod doctor;
 pub mod error;
+mod holdings;
 pub mod imports;
 pub mod inventory;
+mod pools;
 pub mod pricing;
 pub mod reports;
+pub mod states;
 pub mod table;
 pub mod tick;

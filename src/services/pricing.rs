@@ -8,9 +8,11 @@ use serde::Deserialize;
 use super::ctx::Platform;
 use super::derive::mark_all_homes;
 use super::error::ServiceError;
+use crate::domain::device::SharingMode;
 use crate::domain::ids::Name;
 use crate::domain::money::{Currency, UnitPrice};
 use crate::domain::period::Span;
+use crate::domain::policy::{Basis, Policy, Weighting};
 use crate::domain::price::{Book, PriceVersion};
 use crate::domain::units::Instant;
 use crate::store::installation::Lock;
@@ -30,6 +32,65 @@ struct PriceFile {
     cost: BTreeMap<String, String>,
     #[serde(default)]
     charge: BTreeMap<String, String>,
+    #[serde(default)]
+    policy: PolicyTable,
+}
+
+/// What decides shares; what is not named is as by default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyTable {
+    weighting: Option<String>,
+    alpha: Option<String>,
+    #[serde(default)]
+    basis: BTreeMap<String, String>,
+    #[serde(default)]
+    entitled: bool,
+    #[serde(default)]
+    reserve_powered_off: bool,
+}
+
+impl PolicyTable {
+    /// The policy, or which field cannot be read and why.
+    fn read(&self) -> Result<Policy, String> {
+        let word = self.weighting.as_deref().unwrap_or("blended");
+        let alpha_ppm = match &self.alpha {
+            Some(_) if word != "blended" => {
+                return Err(format!("policy.alpha is given, but weighting {word} has none"));
+            }
+            Some(text) => read_alpha(text).map_err(|reason| format!("policy.alpha `{text}` {reason}"))?,
+            None => 500_000,
+        };
+        let mut basis = BTreeMap::new();
+        for (mode, word) in &self.basis {
+            let at = format!("policy.basis.{mode}");
+            let mode = SharingMode::parse(mode).map_err(|error| format!("{at}: {error}"))?;
+            let word = Basis::parse(word).map_err(|error| format!("{at} {error}"))?;
+            // What is said by default is not told apart from what is not said.
+            if word != Basis::Allocation {
+                basis.insert(mode, word);
+            }
+        }
+        Ok(Policy {
+            weighting: Weighting::parse(word, alpha_ppm)
+                .map_err(|error| format!("policy.weighting {error}"))?,
+            basis,
+            entitled: self.entitled,
+            reserves_powered_off: self.reserve_powered_off,
+        })
+    }
+}
+
+/// A decimal from 0 to 1 with at most six digits behind the point, in millionths.
+fn read_alpha(text: &str) -> Result<u32, String> {
+    let scaled = UnitPrice::parse(text).map_err(|error| error.to_string())?.scaled();
+    if scaled % 100 != 0 {
+        return Err("has more than 6 decimals".to_owned());
+    }
+    match u32::try_from(scaled / 100) {
+        Ok(ppm @ 0..=1_000_000) => Ok(ppm),
+        Ok(_) | Err(_) => Err("is not between 0 and 1".to_owned()),
+    }
 }
 
 /// What loading a price file did.
@@ -55,7 +116,7 @@ pub struct PriceOutcome {
 pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOutcome, ServiceError> {
     let version = read(file, text)?;
     let file = file.to_owned();
-    let hash = content_hash(&version);
+    let hash = content_hash(&version)?;
     let (zone, currency, now) = (platform.zone(), platform.installation.currency, platform.now());
     let work = Arc::new(version);
     platform
@@ -78,8 +139,15 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOu
                 prices::publish(scope, tx, &version, &hash, now).await?;
                 // Both the hours that gain a price and those that lose one, in the transaction that does it.
                 let replaced = book.versions().iter().find(|other| other.name == version.name);
+                // Where a policy comes or goes, shares may change, and not the prices alone.
+                let is_plain = |version: &PriceVersion| version.policy == Policy::default();
+                let kind = if is_plain(&version) && replaced.is_none_or(is_plain) {
+                    MarkKind::Price
+                } else {
+                    MarkKind::Part
+                };
                 for span in replaced.map(|other| other.effective).into_iter().chain([version.effective]) {
-                    mark_all_homes(scope, tx, zone, MarkKind::Price, span).await?;
+                    mark_all_homes(scope, tx, zone, kind, span).await?;
                 }
                 Ok(outcome_of(&version, true))
             })
@@ -120,17 +188,20 @@ fn read(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
         }
     }
     let currency = Currency::parse(&parsed.currency).map_err(|error| refused(format!("currency {error}")))?;
-    Ok(PriceVersion { name, revision: 1, effective, currency, prices: all })
+    let policy = parsed.policy.read().map_err(refused)?;
+    Ok(PriceVersion { name, revision: 1, effective, currency, prices: all, policy })
 }
 
 /// SHA-256 of what a version says, its revision apart: the same prices in another layout are the same.
-fn content_hash(version: &PriceVersion) -> [u8; 32] {
+fn content_hash(version: &PriceVersion) -> Result<[u8; 32], ServiceError> {
     let (from, to) = (version.effective.start().micros(), version.effective.end().micros());
     let mut text = format!("{}\0{from}\0{to}\0{}\0", version.name, version.currency);
     for ((book, key), price) in &version.prices {
         text.push_str(&format!("{}\0{key}\0{}\0", book.word(), price.scaled()));
     }
-    body::hash(text.as_bytes())
+    // Nothing where it is the default, so that files from before policies are the same as ever.
+    text.push_str(&prices::policy_text(&version.policy)?);
+    Ok(body::hash(text.as_bytes()))
 }
 
 #[cfg(test)]

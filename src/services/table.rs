@@ -1,7 +1,7 @@
 //! Tables of text, as people bring them: CSV with a header, read line by line, each fault with its line's number.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::Read;
 use std::rc::Rc;
 
@@ -30,14 +30,15 @@ pub(super) struct TableRow<'a> {
 }
 
 impl Table {
-    /// Reads a table with these columns in any order; calls `each` with the line's number and its row.
+    /// Reads a table with these columns in any order; calls `each` with the line's number and its row. Returns the
+    /// columns that it has.
     pub(super) fn read(
         input: impl Read,
         file: &str,
         required: &[&str],
         optional: &[&str],
         mut each: impl FnMut(u64, Result<TableRow<'_>, String>),
-    ) -> Result<(), ServiceError> {
+    ) -> Result<BTreeSet<String>, ServiceError> {
         let refused = |reason: String| ServiceError::File { file: file.to_owned(), reason };
         let lines = Rc::new(RefCell::new(LineEnds::default()));
         let counted = CountedLines { input, offset: 0, after_return: false, ends: Rc::clone(&lines) };
@@ -77,7 +78,7 @@ impl Table {
             let read = reader.read_record(&mut record);
             let line = lines.borrow_mut().line_from(before);
             match read {
-                Ok(false) => return Ok(()),
+                Ok(false) => return Ok(columns.into_keys().collect()),
                 Ok(true) if record.len() != header.len() => {
                     let (fields, columns) = (record.len(), header.len());
                     let fields = if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") };
@@ -149,6 +150,10 @@ impl<R: Read> Read for CountedLines<R> {
 }
 
 impl TableRow<'_> {
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.contains_key(column)
+    }
+
     pub(super) fn text(&self, column: &str) -> &str {
         self.columns.get(column).and_then(|at| self.record.get(*at)).map(str::trim).unwrap_or_default()
     }
@@ -170,6 +175,24 @@ impl TableRow<'_> {
 
     pub(super) fn find_instant(&self, column: &str) -> Result<Option<Instant>, String> {
         if self.text(column).is_empty() { Ok(None) } else { self.instant(column).map(Some) }
+    }
+
+    /// A decimal that is not negative, in units of its last of `digits` decimals.
+    pub(super) fn find_decimal(&self, column: &str, digits: usize) -> Result<Option<i64>, String> {
+        let text = self.text(column);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !is_plain(whole) || !is_plain(part) || text.ends_with('.') {
+            return Err(format!("{column} `{text}` is not a decimal number such as 12.5"));
+        }
+        if part.len() > digits {
+            return Err(format!("{column} `{text}` has more than {digits} decimals"));
+        }
+        let scaled = format!("{whole}{part:0<digits$}").parse();
+        scaled.map(Some).map_err(|_| format!("{column} `{text}` is too large"))
     }
 
     pub(super) fn find_number(&self, column: &str) -> Result<Option<i64>, String> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::accept::hours_meeting;
 use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
+use super::pools;
 use crate::domain::ids::ScopeId;
 use crate::domain::period::{BillingZone, Span};
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
@@ -75,7 +76,9 @@ async fn advance_home(
             spans.push(Span::clamped(interval.edge, edge));
         }
     }
-    Ok(marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours_meeting(zone, spans)).await?)
+    let hours = hours_meeting(zone, spans);
+    marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours).await?;
+    pools::mark(scope, tx, home, &hours).await
 }
 
 #[cfg(test)]
@@ -92,6 +95,7 @@ mod tests {
             node_index: None,
             edge: minute(edge),
             covered_to: minute(covered),
+            pool: None,
         };
         let check =
             |interval: ServiceInterval, want: i64| assert_eq!(edge_at(&interval, minute(100)), minute(want));

@@ -10,6 +10,12 @@ use crate::domain::units::Instant;
 pub enum FindingKind {
     /// A slice's profile is in no catalogue; its time is unknown.
     UnknownProfile,
+    /// A layout that no board can have; the device's time is unknown.
+    IllegalLayout,
+    /// A slice inside one that did not exist; its time is unknown.
+    LostParent,
+    /// A placement was not known; the one that leaves the most was taken.
+    LayoutAssumed,
     /// Two sources claimed one device at one time; one was believed.
     SourceConflict,
     /// A signed batch could not be read; its bytes are kept and its span is unknown.
@@ -24,6 +30,9 @@ impl FindingKind {
     pub const fn word(self) -> &'static str {
         match self {
             Self::UnknownProfile => "unknown_profile",
+            Self::IllegalLayout => "illegal_layout",
+            Self::LostParent => "lost_parent",
+            Self::LayoutAssumed => "layout_assumed",
             Self::SourceConflict => "source_conflict",
             Self::BatchSetAside => "batch_set_aside",
             Self::CoverageLost => "coverage_lost",

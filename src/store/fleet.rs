@@ -1,10 +1,11 @@
-//! Scopes, devices, their in-service intervals and declared states.
+//! Scopes, devices and their in-service intervals.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::backend::lock_clause;
-use super::{PlatformScope, ReadTx, StoreError, WriteTx};
-use crate::domain::device::{DeclaredKind, DeclaredState, Device};
+use super::{PlatformScope, ReadTx, StoreError, WriteTx, states};
+use crate::domain::device::{DeclaredState, Device};
 use crate::domain::ids::{Bucket, Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::period::Span;
 use crate::domain::report::CountedService;
@@ -45,6 +46,8 @@ pub struct ServiceInterval {
     pub edge: Instant,
     /// The latest edge of coverage of holding.
     pub covered_to: Instant,
+    /// The pool to which the device belongs while it lasts.
+    pub pool: Option<ScopeId>,
 }
 
 /// An end as stored: empty while it is open.
@@ -103,6 +106,30 @@ pub async fn find_scope(
 pub async fn lock_scope(_scope: &PlatformScope, tx: &WriteTx, scope: ScopeId) -> Result<(), StoreError> {
     let sql = format!("SELECT scope_id FROM scope WHERE scope_id = $1{}", lock_clause(tx.dialect()));
     tx.one(&sql, vec![scope.stored().into()]).await.map(|_| ())
+}
+
+/// The pools to which in-service intervals of a node belong, by name.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn pools_of(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    node: ScopeId,
+) -> Result<Vec<StoredScope>, StoreError> {
+    let sql = "SELECT DISTINCT p.scope_id, p.name FROM device_service s JOIN scope p ON p.scope_id = s.pool_id \
+               WHERE s.scope_id = $1";
+    let rows = tx.all(sql, vec![node.stored().into()]).await?;
+    let mut pools = rows
+        .iter()
+        .map(|row| {
+            let (id, name) = (ScopeId::from_stored(row.get(0)?), name_of(&row.get::<String>(1)?)?);
+            let bucket = Bucket::of(&name);
+            Ok(StoredScope { id, name: ScopeName { kind: ScopeKind::Pool, name }, bucket })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    pools.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(pools)
 }
 
 /// Makes the scopes that are missing.
@@ -174,7 +201,8 @@ pub async fn ensure_devices(
     tx.insert("device", &columns, rows, "ON CONFLICT (uuid) DO NOTHING").await.map(|_| ())
 }
 
-const SERVICE_COLUMNS: &str = "device_id, scope_id, from_us, to_us, node_index, edge_us, covered_to_us";
+const SERVICE_COLUMNS: &str =
+    "device_id, scope_id, from_us, to_us, node_index, edge_us, covered_to_us, pool_id";
 
 fn service_of(row: &super::unit::Row) -> Result<ServiceInterval, StoreError> {
     Ok(ServiceInterval {
@@ -184,6 +212,7 @@ fn service_of(row: &super::unit::Row) -> Result<ServiceInterval, StoreError> {
         node_index: row.get(4)?,
         edge: Instant::from_micros(row.get(5)?),
         covered_to: Instant::from_micros(row.get(6)?),
+        pool: row.get::<Option<i64>>(7)?.map(ScopeId::from_stored),
     })
 }
 
@@ -196,7 +225,7 @@ pub async fn services(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<Service
     tx.all(&sql, vec![]).await?.iter().map(service_of).collect()
 }
 
-/// The in-service intervals of one scope.
+/// The in-service intervals of one scope: of a node those at home there, of a pool those that belong to it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -206,7 +235,8 @@ pub async fn scope_services(
     scope: ScopeId,
 ) -> Result<Vec<ServiceInterval>, StoreError> {
     let sql = format!(
-        "SELECT {SERVICE_COLUMNS} FROM device_service WHERE scope_id = $1 ORDER BY device_id, from_us"
+        "SELECT {SERVICE_COLUMNS} FROM device_service WHERE scope_id = $1 OR pool_id = $1 \
+         ORDER BY device_id, from_us"
     );
     tx.all(&sql, vec![scope.stored().into()]).await?.iter().map(service_of).collect()
 }
@@ -226,62 +256,96 @@ pub async fn unfinished_services(
     tx.all(&sql, vec![]).await?.iter().map(service_of).collect()
 }
 
-/// A device with the in-service intervals that it has on one scope.
+/// A device with the in-service intervals that it has on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeDevice {
     /// The device's number.
     pub id: i64,
+    /// The node's number.
+    pub home: ScopeId,
     /// The device.
     pub device: Device,
-    /// Its in-service spans on this scope as far as the tick has asked for them: sorted and disjoint.
+    /// Its memory in MiB, where its inventory states it.
+    pub memory_mib: Option<u32>,
+    /// Its in-service spans on this node as far as the tick has asked for them: sorted and disjoint.
     pub in_service: Vec<Span>,
-    /// Its declared states.
+    /// For each of these the pool to which it belongs.
+    pub pools: Vec<Option<ScopeId>>,
+    /// What was declared of its node, of itself and of its slices: in order, each once.
     pub states: Vec<DeclaredState>,
 }
 
-/// The devices whose home is a scope, with what was declared of them, as far as it meets `within`.
+impl ScopeDevice {
+    /// Its in-service spans inside an hour.
+    #[must_use]
+    pub fn in_service_during(&self, hour: Span) -> Vec<Span> {
+        self.in_service.iter().map(|span| span.clip(hour)).filter(|span| !span.is_empty()).collect()
+    }
+
+    /// The pool of its device-hour: that of the first in-service span in it, for a device-hour is never divided
+    /// among several.
+    #[must_use]
+    pub fn pool_during(&self, hour: Span) -> Option<ScopeId> {
+        let first = self.in_service.iter().position(|span| span.meets(hour));
+        first.and_then(|at| self.pools.get(at).copied()).flatten()
+    }
+}
+
+/// The devices of a scope, with what was declared of them, as far as it meets `within`: of a node those whose home
+/// it is, of a pool those that belong to it at any time, each with all of its time on its node. By UUID, then by node.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn scope_devices(
-    _scope: &PlatformScope,
+    platform: &PlatformScope,
     tx: &ReadTx,
     scope: ScopeId,
     within: Span,
 ) -> Result<Vec<ScopeDevice>, StoreError> {
-    let sql = "SELECT d.device_id, d.uuid, d.model, s.from_us, s.to_us, s.edge_us FROM device_service s \
-               JOIN device d ON d.device_id = s.device_id \
-               WHERE s.scope_id = $1 AND s.from_us < $2 AND (s.to_us IS NULL OR s.to_us > $3) \
-               ORDER BY d.uuid, s.from_us";
+    let sql = "SELECT d.device_id, d.uuid, d.model, d.memory_mib, s.scope_id, h.name, s.from_us, s.to_us, s.edge_us, \
+               s.pool_id FROM device_service s JOIN device d ON d.device_id = s.device_id \
+               JOIN scope h ON h.scope_id = s.scope_id \
+               WHERE (s.device_id, s.scope_id) IN \
+               (SELECT p.device_id, p.scope_id FROM device_service p WHERE p.scope_id = $1 OR p.pool_id = $1) \
+               AND s.from_us < $2 AND (s.to_us IS NULL OR s.to_us > $3) ORDER BY s.from_us";
     let (start, end) = (within.start().micros(), within.end().micros());
-    let mut devices: Vec<ScopeDevice> = Vec::new();
+    let mut devices: BTreeMap<(Name, Name), ScopeDevice> = BTreeMap::new();
     for row in tx.all(sql, vec![scope.stored().into(), end.into(), start.into()]).await? {
-        let id: i64 = row.get(0)?;
-        let span = span_of(row.get(3)?, row.get(4)?);
+        let (uuid, home) = (name_of(&row.get::<String>(1)?)?, name_of(&row.get::<String>(5)?)?);
+        let span = span_of(row.get(6)?, row.get(7)?);
         let asked =
-            Span::clamped(span.start(), span.end().min(Instant::from_micros(row.get(5)?))).clip(within);
-        if devices.last().is_none_or(|last| last.id != id) {
-            let device =
-                Device { uuid: name_of(&row.get::<String>(1)?)?, model: name_of(&row.get::<String>(2)?)? };
-            devices.push(ScopeDevice { id, device, in_service: Vec::new(), states: Vec::new() });
-        }
-        if let Some(last) = devices.last_mut().filter(|_| !asked.is_empty()) {
-            last.in_service.push(asked);
+            Span::clamped(span.start(), span.end().min(Instant::from_micros(row.get(8)?))).clip(within);
+        let device = match devices.entry((uuid.clone(), home)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(entry) => {
+                let memory_mib: Option<i64> = row.get(3)?;
+                entry.insert(ScopeDevice {
+                    id: row.get(0)?,
+                    home: ScopeId::from_stored(row.get(4)?),
+                    device: Device { uuid, model: name_of(&row.get::<String>(2)?)? },
+                    memory_mib: memory_mib.and_then(|mib| u32::try_from(mib).ok()),
+                    in_service: Vec::new(),
+                    pools: Vec::new(),
+                    states: Vec::new(),
+                })
+            }
+        };
+        if !asked.is_empty() {
+            device.in_service.push(asked);
+            device.pools.push(row.get::<Option<i64>>(9)?.map(ScopeId::from_stored));
         }
     }
-    let sql = "SELECT t.device_id, t.kind, t.from_us, t.to_us FROM declared_state t \
-               WHERE t.from_us < $2 AND (t.to_us IS NULL OR t.to_us > $3) \
-               AND t.device_id IN (SELECT device_id FROM device_service WHERE scope_id = $1) \
-               ORDER BY t.device_id, t.kind, t.from_us";
-    for row in tx.all(sql, vec![scope.stored().into(), end.into(), start.into()]).await? {
-        let id: i64 = row.get(0)?;
-        let word: String = row.get(1)?;
-        let kind =
-            DeclaredKind::parse(&word).map_err(|error| StoreError::corrupt("a declared state", error))?;
-        let state = DeclaredState { kind, span: span_of(row.get(2)?, row.get(3)?) };
-        if let Some(device) = devices.iter_mut().find(|device| device.id == id) {
-            device.states.push(state);
+    let mut devices: Vec<ScopeDevice> = devices.into_values().collect();
+    for (home, of, state) in states::scope_states(platform, tx, scope, within).await? {
+        let concerned = |each: &&mut ScopeDevice| each.home == home && of.is_none_or(|of| of == each.id);
+        for device in devices.iter_mut().filter(concerned) {
+            device.states.push(state.clone());
         }
+    }
+    for device in &mut devices {
+        // Several sources may say the same.
+        device.states.sort_unstable();
+        device.states.dedup();
     }
     Ok(devices)
 }
@@ -294,7 +358,7 @@ pub async fn homed_devices(
     _scope: &PlatformScope,
     tx: &ReadTx,
     scope: ScopeId,
-) -> Result<std::collections::BTreeSet<Name>, StoreError> {
+) -> Result<BTreeSet<Name>, StoreError> {
     let sql = "SELECT DISTINCT d.uuid FROM device_service s JOIN device d ON d.device_id = s.device_id \
                WHERE s.scope_id = $1";
     let rows = tx.all(sql, vec![scope.stored().into()]).await?;
@@ -332,8 +396,9 @@ pub async fn open_service(
     tx: &WriteTx,
     interval: &ServiceInterval,
 ) -> Result<(), StoreError> {
-    let columns = "device_id, scope_id, from_us, to_us, node_index, edge_us, covered_to_us, counted_to_us";
-    let sql = format!("INSERT INTO device_service ({columns}) VALUES ($1, $2, $3, $4, $5, $6, $7, $3)");
+    let columns =
+        "device_id, scope_id, from_us, to_us, node_index, edge_us, covered_to_us, pool_id, counted_to_us";
+    let sql = format!("INSERT INTO device_service ({columns}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $3)");
     let values = vec![
         interval.device.into(),
         interval.scope.stored().into(),
@@ -342,6 +407,7 @@ pub async fn open_service(
         interval.node_index.into(),
         interval.edge.micros().into(),
         interval.covered_to.micros().into(),
+        interval.pool.map(ScopeId::stored).into(),
     ];
     tx.run(&sql, values).await.map(|_| ())
 }
@@ -362,6 +428,22 @@ pub async fn close_service(
                counted_to_us = CASE WHEN counted_to_us > $3 THEN $3 ELSE counted_to_us END \
                WHERE device_id = $1 AND from_us = $2";
     let values = vec![device.into(), from.micros().into(), to.micros().into(), stored_end(to).into()];
+    tx.run(sql, values).await.map(|_| ())
+}
+
+/// Puts a device into a pool while an in-service interval lasts, or takes it out. The caller marks what it changes.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn set_pool(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    device: i64,
+    from: Instant,
+    pool: Option<ScopeId>,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE device_service SET pool_id = $3 WHERE device_id = $1 AND from_us = $2";
+    let values = vec![device.into(), from.micros().into(), pool.map(ScopeId::stored).into()];
     tx.run(sql, values).await.map(|_| ())
 }
 
@@ -397,7 +479,22 @@ pub async fn note_coverage(
     tx.run(sql, vec![scope.stored().into(), device.as_str().into(), to.micros().into()]).await.map(|_| ())
 }
 
-/// Notes until when the sums have counted the devices of a scope.
+/// Notes until when some source vouched for holding on a pool: on all of its devices.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn note_pool_coverage(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    pool: ScopeId,
+    to: Instant,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE device_service SET covered_to_us = $2 WHERE pool_id = $1 AND covered_to_us < $2 \
+               AND from_us < $2 AND (to_us IS NULL OR covered_to_us < to_us)";
+    tx.run(sql, vec![pool.stored().into(), to.micros().into()]).await.map(|_| ())
+}
+
+/// Notes until when the sums have counted the devices at home on a node.
 ///
 /// # Errors
 /// [`StoreError`].

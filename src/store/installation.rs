@@ -21,6 +21,8 @@ pub struct Installation {
     pub public_key: [u8; 32],
     /// When the first batch was accepted; from then on zone and currency are fixed.
     pub fixed: Option<Instant>,
+    /// By which rules its levels were derived.
+    pub derivation: i64,
 }
 
 impl std::fmt::Debug for Installation {
@@ -35,7 +37,8 @@ impl std::fmt::Debug for Installation {
 /// # Errors
 /// [`StoreError`].
 pub async fn find(_scope: &PlatformScope, tx: &ReadTx) -> Result<Option<Installation>, StoreError> {
-    let sql = "SELECT zone, zone_database, currency, signing_seed, public_key, fixed_us FROM installation";
+    let sql = "SELECT zone, zone_database, currency, signing_seed, public_key, fixed_us, derivation \
+               FROM installation";
     let Some(row) = tx.one(sql, vec![]).await? else {
         return Ok(None);
     };
@@ -49,6 +52,7 @@ pub async fn find(_scope: &PlatformScope, tx: &ReadTx) -> Result<Option<Installa
         signing_seed: key(row.get(3)?)?,
         public_key: key(row.get(4)?)?,
         fixed: row.get::<Option<i64>>(5)?.map(Instant::from_micros),
+        derivation: row.get(6)?,
     }))
 }
 
@@ -63,7 +67,7 @@ pub async fn create(
     now: Instant,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO installation (installation_id, zone, zone_database, currency, signing_seed, public_key, \
-               created_us, fixed_us) VALUES (1, $1, $2, $3, $4, $5, $6, NULL) ON CONFLICT (installation_id) DO NOTHING";
+               created_us, fixed_us, derivation) VALUES (1, $1, $2, $3, $4, $5, $6, NULL, $7) ON CONFLICT (installation_id) DO NOTHING";
     let values = vec![
         new.zone.name().into(),
         new.zone_database.clone().into(),
@@ -71,8 +75,17 @@ pub async fn create(
         new.signing_seed.to_vec().into(),
         new.public_key.to_vec().into(),
         now.micros().into(),
+        new.derivation.into(),
     ];
     tx.run(sql, values).await.map(|_| ())
+}
+
+/// Notes by which rules the levels are derived from now on. The caller marks what they change.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn set_derivation(_scope: &PlatformScope, tx: &WriteTx, derivation: i64) -> Result<(), StoreError> {
+    tx.run("UPDATE installation SET derivation = $1", vec![derivation.into()]).await.map(|_| ())
 }
 
 /// Sets zone and currency while they may still change. Where the zone changes, what was derived by the old one

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::node_hour::OPEN_REVISION;
 use super::{PlatformScope, ReadTx, StoreError, WriteTx};
 use crate::domain::allocation::PartState;
-use crate::domain::cost::DaySums;
+use crate::domain::cost::{DaySums, Sum};
 use crate::domain::ids::{Name, ScopeId, TenantId};
 use crate::domain::period::Day;
 use crate::domain::report::{Dimension, SumRow};
@@ -22,10 +22,26 @@ pub struct NodeDayRow {
     /// project, workload, mode, model, sku, state, cost item, charge item; empty: none.
     pub words: [String; 8],
     /// How much.
-    pub quantity: Quantity,
+    pub sum: Sum,
 }
 
 const WORDS: [&str; 8] = ["project", "workload", "mode", "model", "sku", "state", "cost_item", "charge_item"];
+/// What is summed, in the order of [`sum_of`].
+const SUMS: [&str; 3] = ["quantity", "metered", "energy_mj"];
+
+/// The three sums that stand from `at` on in a row.
+fn sum_of(row: &super::unit::Row, at: usize) -> Result<Sum, StoreError> {
+    Ok(Sum {
+        quantity: Quantity::from_micro(row.get(at)?),
+        metered: Quantity::from_micro(row.get(at + 1)?),
+        millijoules: row.get(at + 2)?,
+    })
+}
+
+/// The sums of a group. PostgreSQL sums BIGINT to NUMERIC; the cast fails on overflow, as SQLite's own sum does.
+fn summed(prefix: &str) -> String {
+    SUMS.map(|column| format!("CAST(SUM({prefix}{column}) AS BIGINT)")).join(", ")
+}
 
 /// The rows of a day's sums; the tenants' numbers are looked up.
 ///
@@ -36,7 +52,7 @@ pub fn node_day_rows(
     tenants: &BTreeMap<Name, TenantId>,
 ) -> Result<Vec<NodeDayRow>, StoreError> {
     let mut rows = Vec::with_capacity(sums.len());
-    for (key, quantity) in sums.iter() {
+    for (key, sum) in sums.iter() {
         let tenant = match &key.tenant {
             None => TenantId::PLATFORM,
             Some(name) => *tenants
@@ -54,7 +70,7 @@ pub fn node_day_rows(
             key.cost_item.as_ref().map(ToString::to_string).unwrap_or_default(),
             key.charge_item.as_ref().map(ToString::to_string).unwrap_or_default(),
         ];
-        rows.push(NodeDayRow { tenant, words, quantity });
+        rows.push(NodeDayRow { tenant, words, sum });
     }
     rows.sort_unstable();
     Ok(rows)
@@ -71,8 +87,9 @@ pub async fn node_day(
     day: Day,
 ) -> Result<Vec<NodeDayRow>, StoreError> {
     let sql = format!(
-        "SELECT tenant_id, {}, quantity FROM node_day WHERE scope_id = $1 AND day = $2 AND revision = 0",
-        WORDS.join(", ")
+        "SELECT tenant_id, {}, {} FROM node_day WHERE scope_id = $1 AND day = $2 AND revision = 0",
+        WORDS.join(", "),
+        SUMS.join(", ")
     );
     let rows = tx.all(&sql, vec![scope.stored().into(), day.stored().into()]).await?;
     let mut rows = rows
@@ -83,7 +100,7 @@ pub async fn node_day(
                 *word = row.get(at + 1)?;
             }
             let tenant = TenantId::from_stored(row.get(0)?);
-            Ok(NodeDayRow { tenant, words, quantity: Quantity::from_micro(row.get(9)?) })
+            Ok(NodeDayRow { tenant, words, sum: sum_of(row, 9)? })
         })
         .collect::<Result<Vec<_>, StoreError>>()?;
     rows.sort_unstable();
@@ -113,13 +130,17 @@ pub async fn replace_node_day(
                 row.tenant.stored().into(),
             ];
             values.extend(row.words.iter().map(|word| word.as_str().into()));
-            values.push(row.quantity.micro().into());
+            values.extend([
+                row.sum.quantity.micro().into(),
+                row.sum.metered.micro().into(),
+                row.sum.millijoules.into(),
+            ]);
             values
         })
         .collect();
     let mut columns = vec!["scope_id", "day", "revision", "tenant_id"];
     columns.extend(WORDS);
-    columns.push("quantity");
+    columns.extend(SUMS);
     tx.insert("node_day", &columns, values, "").await.map(|_| ())
 }
 
@@ -135,12 +156,13 @@ pub async fn replace_tenant_day(
 ) -> Result<(), StoreError> {
     let values = || vec![day.stored().into(), tenant.stored().into()];
     tx.run("DELETE FROM tenant_day WHERE day = $1 AND tenant_id = $2 AND revision = 0", values()).await?;
-    // PostgreSQL sums BIGINT to NUMERIC; the cast fails on overflow, as SQLite's own sum does.
     let keys = "project, mode, model, sku, state, cost_item, charge_item";
     let sql = format!(
-        "INSERT INTO tenant_day (day, tenant_id, revision, {keys}, quantity) \
-         SELECT day, tenant_id, revision, {keys}, CAST(SUM(quantity) AS BIGINT) FROM node_day \
-         WHERE day = $1 AND tenant_id = $2 AND revision = 0 GROUP BY day, tenant_id, revision, {keys}"
+        "INSERT INTO tenant_day (day, tenant_id, revision, {keys}, {}) \
+         SELECT day, tenant_id, revision, {keys}, {} FROM node_day \
+         WHERE day = $1 AND tenant_id = $2 AND revision = 0 GROUP BY day, tenant_id, revision, {keys}",
+        SUMS.join(", "),
+        summed("")
     );
     tx.run(&sql, values()).await.map(|_| ())
 }
@@ -210,7 +232,7 @@ async fn read_sums(
         except.push_str(&format!(" AND l.day <> ${}", values.len()));
     }
     let mut selected: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
-    selected.extend(["l.state", "l.cost_item", "CAST(SUM(l.quantity) AS BIGINT)"].map(str::to_owned));
+    selected.extend(["l.state".to_owned(), "l.cost_item".to_owned(), summed("l.")]);
     let sql = format!(
         "SELECT {} FROM {table} l WHERE l.day >= $1 AND l.day < $2 AND l.revision = 0{except} GROUP BY {}",
         selected.join(", "),
@@ -230,7 +252,7 @@ async fn read_sums(
             values: shown,
             state: PartState::parse(&state).map_err(|error| StoreError::corrupt("a sum", error))?,
             cost_item: (!item.is_empty()).then_some(item),
-            quantity: Quantity::from_micro(row.get(dimensions.len() + 2)?),
+            sum: sum_of(&row, dimensions.len() + 2)?,
         });
     }
     Ok(sums)
@@ -328,11 +350,12 @@ pub async fn unequal_tenant_days(
     tx: &ReadTx,
 ) -> Result<Vec<(Day, TenantId, Quantity)>, StoreError> {
     let keys = "day, tenant_id, project, mode, model, sku, state, cost_item, charge_item";
+    let (sums, negated) = (SUMS.join(", "), SUMS.map(|column| format!("-{column}")).join(", "));
     let sql = format!(
         "SELECT day, tenant_id, CAST(SUM(quantity) AS BIGINT) FROM (\
-         SELECT {keys}, quantity FROM tenant_day WHERE revision = 0 UNION ALL \
-         SELECT {keys}, -quantity FROM node_day WHERE revision = 0) both_levels \
-         GROUP BY {keys} HAVING SUM(quantity) <> 0 ORDER BY {keys}"
+         SELECT {keys}, {sums} FROM tenant_day WHERE revision = 0 UNION ALL \
+         SELECT {keys}, {negated} FROM node_day WHERE revision = 0) both_levels \
+         GROUP BY {keys} HAVING SUM(quantity) <> 0 OR SUM(metered) <> 0 OR SUM(energy_mj) <> 0 ORDER BY {keys}"
     );
     let rows = tx.all(&sql, vec![]).await?;
     rows.iter()

@@ -266,13 +266,26 @@ pub async fn marked_days(
     _scope: &PlatformScope,
     tx: &ReadTx,
 ) -> Result<BTreeSet<(ScopeId, Day)>, StoreError> {
-    let rows = tx.all("SELECT DISTINCT scope_id, day FROM dirty_node", vec![]).await?;
-    rows.iter()
-        .map(|row| {
-            let day = Day::from_stored(row.get(1)?).map_err(|error| StoreError::corrupt("a mark", error))?;
-            Ok((ScopeId::from_stored(row.get(0)?), day))
-        })
-        .collect()
+    let sql = "SELECT DISTINCT scope_id, day FROM dirty_node";
+    tx.all(sql, vec![]).await?.iter().map(day_of).collect()
+}
+
+fn day_of(row: &super::unit::Row) -> Result<(ScopeId, Day), StoreError> {
+    let day = Day::from_stored(row.get(1)?).map_err(|error| StoreError::corrupt("a mark", error))?;
+    Ok((ScopeId::from_stored(row.get(0)?), day))
+}
+
+/// The pools' days among those.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn marked_pool_days(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<BTreeSet<(ScopeId, Day)>, StoreError> {
+    let sql = "SELECT DISTINCT n.scope_id, n.day FROM dirty_node n JOIN scope s ON s.scope_id = n.scope_id \
+               WHERE s.kind = 'pool'";
+    tx.all(sql, vec![]).await?.iter().map(day_of).collect()
 }
 
 /// All tenants' days that have marks.

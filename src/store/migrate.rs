@@ -19,12 +19,16 @@ macro_rules! migrations {
             (3, "journal", include_str!(concat!("../../migrations/", $folder, "/0003_journal.sql"))),
             (4, "levels", include_str!(concat!("../../migrations/", $folder, "/0004_levels.sql"))),
             (5, "prices", include_str!(concat!("../../migrations/", $folder, "/0005_prices.sql"))),
+            (6, "shares", include_str!(concat!("../../migrations/", $folder, "/0006_shares.sql"))),
+            (7, "catalogue", include_str!(concat!("../../migrations/", $folder, "/0007_catalogue.sql"))),
+            (8, "states", include_str!(concat!("../../migrations/", $folder, "/0008_states.sql"))),
+            (9, "pools", include_str!(concat!("../../migrations/", $folder, "/0009_pools.sql"))),
         ]
     };
 }
 
-const POSTGRES: [(i64, &str, &str); 5] = migrations!("postgres");
-const SQLITE: [(i64, &str, &str); 5] = migrations!("sqlite");
+const POSTGRES: [(i64, &str, &str); 9] = migrations!("postgres");
+const SQLITE: [(i64, &str, &str); 9] = migrations!("sqlite");
 
 fn migrator(files: &'static [(i64, &'static str, &'static str)]) -> Migrator {
     let migrations = files

@@ -10,6 +10,7 @@
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 mod backend;
+pub mod catalogue;
 pub mod error;
 pub mod findings;
 pub mod fleet;
@@ -22,6 +23,7 @@ pub mod migrate;
 pub mod node_hour;
 pub mod prices;
 pub mod scope;
+pub mod states;
 pub mod tenants;
 mod unit;
 

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::fleet::{name_of, span_of, stored_end};
 use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use crate::domain::device::SharingMode;
 use crate::domain::money::{Currency, UnitPrice};
+use crate::domain::policy::{Basis, Policy, Weighting};
 use crate::domain::price::{Book, Item, PriceBook, PriceVersion};
 use crate::domain::units::Instant;
 
@@ -12,12 +16,66 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
     StoreError::corrupt("a price version", error)
 }
 
+/// A policy as its canonical text; the defaults are the empty one.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredPolicy {
+    weighting: String,
+    alpha_ppm: u32,
+    basis: BTreeMap<String, String>,
+    entitled: bool,
+    reserves_powered_off: bool,
+}
+
+/// The canonical text of a policy: equal policies have equal texts.
+///
+/// # Errors
+/// [`StoreError::Corrupt`], never for values of the domain.
+pub fn policy_text(policy: &Policy) -> Result<String, StoreError> {
+    if *policy == Policy::default() {
+        return Ok(String::new());
+    }
+    let alpha_ppm = match policy.weighting {
+        Weighting::Blended { alpha_ppm } => alpha_ppm,
+        Weighting::Compute | Weighting::Memory | Weighting::Dominant => 0,
+    };
+    let basis = policy.basis.iter().map(|(mode, basis)| (mode.word().to_owned(), basis.word().to_owned()));
+    let stored = StoredPolicy {
+        weighting: policy.weighting.word().to_owned(),
+        alpha_ppm,
+        basis: basis.collect(),
+        entitled: policy.entitled,
+        reserves_powered_off: policy.reserves_powered_off,
+    };
+    serde_json::to_string(&stored).map_err(corrupt)
+}
+
+fn policy_of(text: &str) -> Result<Policy, StoreError> {
+    if text.is_empty() {
+        return Ok(Policy::default());
+    }
+    let stored: StoredPolicy = serde_json::from_str(text).map_err(corrupt)?;
+    let basis = stored
+        .basis
+        .iter()
+        .map(|(mode, basis)| {
+            Ok((SharingMode::parse(mode).map_err(corrupt)?, Basis::parse(basis).map_err(corrupt)?))
+        })
+        .collect::<Result<_, StoreError>>()?;
+    Ok(Policy {
+        weighting: Weighting::parse(&stored.weighting, stored.alpha_ppm).map_err(corrupt)?,
+        basis,
+        entitled: stored.entitled,
+        reserves_powered_off: stored.reserves_powered_off,
+    })
+}
+
 /// The versions that hold: published and not replaced.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn book(_scope: &PlatformScope, tx: &ReadTx) -> Result<PriceBook, StoreError> {
-    let sql = "SELECT v.name, v.revision, v.from_us, v.to_us, v.currency, i.book, i.item_key, i.unit_price \
+    let sql = "SELECT v.name, v.revision, v.from_us, v.to_us, v.currency, v.policy, i.book, i.item_key, i.unit_price \
                FROM price_version v JOIN price_item i ON i.name = v.name AND i.revision = v.revision \
                WHERE v.replaced_us IS NULL ORDER BY v.name, v.revision, i.book, i.item_key";
     let mut versions: Vec<PriceVersion> = Vec::new();
@@ -30,13 +88,14 @@ pub async fn book(_scope: &PlatformScope, tx: &ReadTx) -> Result<PriceBook, Stor
                 effective: span_of(row.get(2)?, row.get(3)?),
                 currency: Currency::parse(&row.get::<String>(4)?).map_err(corrupt)?,
                 prices: BTreeMap::new(),
+                policy: policy_of(&row.get::<String>(5)?)?,
             });
         }
-        let word: String = row.get(5)?;
+        let word: String = row.get(6)?;
         let book = Book::ALL.into_iter().find(|book| book.word() == word).ok_or_else(|| corrupt(word))?;
-        let key = (book, name_of(&row.get::<String>(6)?)?);
+        let key = (book, name_of(&row.get::<String>(7)?)?);
         if let Some(last) = versions.last_mut() {
-            last.prices.insert(key, UnitPrice::from_scaled(row.get(7)?));
+            last.prices.insert(key, UnitPrice::from_scaled(row.get(8)?));
         }
     }
     Ok(PriceBook::new(versions))
@@ -89,7 +148,7 @@ pub async fn publish(
     let sql = "UPDATE price_version SET replaced_us = $2 WHERE name = $1 AND replaced_us IS NULL";
     tx.run(sql, vec![version.name.as_str().into(), now.micros().into()]).await?;
     let sql = "INSERT INTO price_version (name, revision, from_us, to_us, currency, content_hash, published_us, \
-               replaced_us) VALUES ($1, $2, $3, $4, $5, $6, $7, NULL)";
+               replaced_us, policy) VALUES ($1, $2, $3, $4, $5, $6, $7, NULL, $8)";
     let values = vec![
         version.name.as_str().into(),
         version.revision.into(),
@@ -98,6 +157,7 @@ pub async fn publish(
         version.currency.to_string().into(),
         content_hash.to_vec().into(),
         now.micros().into(),
+        policy_text(&version.policy)?.into(),
     ];
     tx.run(sql, values).await?;
     let rows = version

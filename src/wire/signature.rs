@@ -148,6 +148,7 @@ pub fn key_id(public_key: &[u8; 32]) -> String {
 #[derive(Clone)]
 pub struct BatchVerifier {
     key: DecodingKey,
+    public_key: [u8; 32],
 }
 
 impl std::fmt::Debug for BatchVerifier {
@@ -167,7 +168,13 @@ impl BatchVerifier {
         if point.is_weak() {
             return Err(SignatureError::WeakKey);
         }
-        Ok(Self { key: DecodingKey::from_ed_der(&bytes) })
+        Ok(Self { key: DecodingKey::from_ed_der(&bytes), public_key: bytes })
+    }
+
+    /// The key.
+    #[must_use]
+    pub const fn public_key(&self) -> &[u8; 32] {
+        &self.public_key
     }
 
     /// Checks the token and that it signs exactly this body.

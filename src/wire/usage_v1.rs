@@ -2,7 +2,9 @@
 //!
 //! JSON. Instants are microseconds since 1970 UTC. A row is `[slice, evidence, from, to, uncut_from,
 //! uncut_to]`; `uncut` is the whole holding of which the row is a piece. Coverage is
-//! `[device, from, to, "holding" | "use"]`.
+//! `[device, from, to, "holding" | "use"]`. Where a sender knows them: `layout`, the slices that exist, as `[slice,
+//! from, to, uncut_from, uncut_to]`; `usage`, what was measured, as `[slice, evidence | null, from, to,
+//! uncut_from, active nanoseconds | null, byte-seconds held | null]`; `energy` as `[device, from, to, millijoules]`.
 //!
 //! May never change: the meaning of a field that was released. A new meaning is a new version.
 
@@ -22,16 +24,20 @@ use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::Span;
 use crate::domain::units::Instant;
 use crate::domain::usage::{
-    Batch, Coverage, CoverageOf, Evidence, EvidenceField, Row, Slice, SliceSize, Source, SourceRank,
+    Batch, Coverage, CoverageOf, EnergyRow, Evidence, EvidenceField, LayoutRow, POOL_DEVICES_MAX, Row, Slice,
+    SliceSize, Source, SourceRank, UseRow, VgpuScheduler, WATTS_MAX,
 };
+
+/// Into how many equal parts a slice's parent may be divided.
+pub const PARTS_MAX: u32 = 1_000;
 
 /// The version's word.
 pub const VERSION: &str = "usage_v1";
 
-/// The message; `D`, `S`, `E`, `R` and `C` are its entries, typed or still raw.
+/// The message; `D`, `S`, `E`, `R`, `C`, `L`, `U` and `J` are its entries, typed or still raw.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message<'a, D, S, E, R, C> {
+struct Message<'a, D, S, E, R, C, L, U, J> {
     #[serde(borrow)]
     v: Cow<'a, str>,
     #[serde(borrow)]
@@ -43,6 +49,12 @@ struct Message<'a, D, S, E, R, C> {
     evidence: Vec<E>,
     rows: Vec<R>,
     coverage: Vec<C>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    layout: Vec<L>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    usage: Vec<U>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    energy: Vec<J>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,6 +83,30 @@ struct SliceMessage<'a> {
     share_ppm: Option<u32>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     profile: Option<Cow<'a, str>>,
+    /// One of so many equal parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    one_of: Option<u32>,
+    /// As much as each of its like.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    even: bool,
+    /// So many whole devices of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    devices: Option<u32>,
+    /// An MPS client's active thread percentage, and its memory limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    percent: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory_mib: Option<u32>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    parent: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start: Option<u16>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    scheduler: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    powered_off: bool,
 }
 
 /// Fields by their words, in the words' order; a field that stands twice is refused.
@@ -114,6 +150,9 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 type RowMessage = (usize, usize, i64, i64, i64, i64);
 type CoverageMessage<'a> = (usize, i64, i64, Cow<'a, str>);
+type LayoutMessage = (usize, i64, i64, i64, i64);
+type UseMessage = (usize, Option<usize>, i64, i64, i64, Option<i64>, Option<i64>);
+type EnergyMessage = (usize, i64, i64, i64);
 
 /// Why a message cannot be read at all; its batch is set aside.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +169,7 @@ pub enum DecodeError {
     /// The signature is for another node or pool.
     #[error("the message speaks for another node or pool than its signature")]
     OtherScope,
-    /// More rows than a batch may have.
+    /// More rows in one table than a batch may have.
     #[error("the message has {rows} rows; at most {ROWS_MAX} are taken")]
     TooManyRows {
         /// How many.
@@ -157,6 +196,12 @@ pub struct Decoded {
     pub row_numbers: Vec<usize>,
     /// For each span of coverage, its place in the message.
     pub coverage_numbers: Vec<usize>,
+    /// The same for each row of the layout.
+    pub layout_numbers: Vec<usize>,
+    /// The same for each row of use.
+    pub usage_numbers: Vec<usize>,
+    /// The same for each row of energy.
+    pub energy_numbers: Vec<usize>,
     /// What was refused.
     pub refused: Vec<Refusal>,
 }
@@ -180,22 +225,7 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
             sender: Cow::Borrowed(source.sender.as_str()),
         },
         devices: devices.iter().map(|device| Cow::Borrowed(device.as_str())).collect(),
-        slices: batch
-            .slices
-            .iter()
-            .map(|slice| SliceMessage {
-                device: number(&slice.device),
-                mode: Cow::Borrowed(slice.mode.word()),
-                share_ppm: match slice.size {
-                    SliceSize::Declared(ppm) => Some(ppm),
-                    SliceSize::Whole | SliceSize::Profile(_) => None,
-                },
-                profile: match &slice.size {
-                    SliceSize::Profile(profile) => Some(Cow::Borrowed(profile.as_str())),
-                    SliceSize::Whole | SliceSize::Declared(_) => None,
-                },
-            })
-            .collect(),
+        slices: batch.slices.iter().map(|slice| slice_message(slice, number(&slice.device))).collect(),
         evidence: batch
             .evidence
             .iter()
@@ -228,8 +258,74 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
                 (number(&each.device), from, to, Cow::Borrowed(each.of.word()))
             })
             .collect::<Vec<CoverageMessage<'_>>>(),
+        layout: batch
+            .layout
+            .iter()
+            .map(|row| {
+                let (from, to) = edges(row.span);
+                let (uncut_from, uncut_to) = edges(row.uncut);
+                (row.slice, from, to, uncut_from, uncut_to)
+            })
+            .collect::<Vec<LayoutMessage>>(),
+        usage: batch
+            .usage
+            .iter()
+            .map(|row| {
+                let (from, to) = edges(row.span);
+                {
+                    let uncut_from = row.uncut_start.micros();
+                    let (active, held) = (row.active_nanos, row.memory_byte_seconds);
+                    (row.slice, row.evidence, from, to, uncut_from, active, held)
+                }
+            })
+            .collect::<Vec<UseMessage>>(),
+        energy: batch
+            .energy
+            .iter()
+            .map(|row| {
+                let (from, to) = edges(row.span);
+                (number(&row.device), from, to, row.millijoules)
+            })
+            .collect::<Vec<EnergyMessage>>(),
     };
     serde_json::to_vec(&message)
+}
+
+fn edges(span: Span) -> (i64, i64) {
+    (span.start().micros(), span.end().micros())
+}
+
+fn slice_message(slice: &Slice, device: usize) -> SliceMessage<'_> {
+    let text = |name: &'_ Name| -> Cow<'static, str> { Cow::Owned(name.as_str().to_owned()) };
+    let mut message = SliceMessage {
+        device,
+        mode: Cow::Borrowed(slice.mode.word()),
+        share_ppm: None,
+        profile: None,
+        one_of: None,
+        even: false,
+        devices: None,
+        percent: None,
+        memory_mib: None,
+        id: slice.id.as_ref().map(text),
+        parent: slice.parent.as_ref().map(text),
+        start: slice.start,
+        scheduler: slice.scheduler.map(|each| Cow::Borrowed(each.word())),
+        powered_off: slice.is_powered_off,
+    };
+    match &slice.size {
+        SliceSize::Whole => {}
+        SliceSize::Declared(ppm) => message.share_ppm = Some(*ppm),
+        SliceSize::Profile(profile) => message.profile = Some(Cow::Borrowed(profile.as_str())),
+        SliceSize::OneOf(count) => message.one_of = Some(*count),
+        SliceSize::Even => message.even = true,
+        SliceSize::Devices(count) => message.devices = Some(*count),
+        SliceSize::Threads { percent, memory_mib } => {
+            message.percent = Some(*percent);
+            message.memory_mib = *memory_mib;
+        }
+    }
+    message
 }
 
 /// Reads a message against the scope and span that were signed for it.
@@ -240,15 +336,48 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
 /// # Errors
 /// [`DecodeError`] when nothing can be read.
 pub fn decode(message: &[u8], scope: &ScopeName, within: Span) -> Result<Decoded, DecodeError> {
-    type Typed<'a> =
-        Message<'a, Cow<'a, str>, SliceMessage<'a>, EvidenceMessage<'a>, RowMessage, CoverageMessage<'a>>;
-    type Raw<'a> = Message<'a, &'a RawValue, &'a RawValue, &'a RawValue, &'a RawValue, &'a RawValue>;
+    decode_from(message, scope, within, Sender::Reporter)
+}
+
+/// Who sent a message, as its signature proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// An import of this installation: it may declare who pays, whatever the rank of its source.
+    Importer,
+    /// Anybody else: only the rank of imports may.
+    Reporter,
+}
+
+/// The same for a sender of whom more is known.
+///
+/// # Errors
+/// [`DecodeError`] when nothing can be read.
+pub fn decode_from(
+    message: &[u8],
+    scope: &ScopeName,
+    within: Span,
+    sender: Sender,
+) -> Result<Decoded, DecodeError> {
+    type Typed<'a> = Message<
+        'a,
+        Cow<'a, str>,
+        SliceMessage<'a>,
+        EvidenceMessage<'a>,
+        RowMessage,
+        CoverageMessage<'a>,
+        LayoutMessage,
+        UseMessage,
+        EnergyMessage,
+    >;
+    type Value<'a> = &'a RawValue;
+    type Raw<'a> =
+        Message<'a, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>>;
     // The common case reads each entry once. Only where one does not fit is every entry tried on its own.
     if let Ok(typed) = serde_json::from_slice::<Typed<'_>>(message) {
-        return Reader::new(scope, within).read(typed.map(Ok, Ok, Ok, Ok, Ok));
+        return Reader::new(scope, within, sender).read(typed.map(Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok));
     }
     let raw = serde_json::from_slice::<Raw<'_>>(message).map_err(DecodeError::NotThisShape)?;
-    Reader::new(scope, within).read(raw.map(entry, entry, entry, entry, entry))
+    Reader::new(scope, within, sender).read(raw.map(entry, entry, entry, entry, entry, entry, entry, entry))
 }
 
 fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
@@ -259,15 +388,19 @@ fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
     })
 }
 
-impl<'a, D, S, E, R, C> Message<'a, D, S, E, R, C> {
-    fn map<D2, S2, E2, R2, C2>(
+impl<'a, D, S, E, R, C, L, U, J> Message<'a, D, S, E, R, C, L, U, J> {
+    #[expect(clippy::too_many_arguments, reason = "one for each table")]
+    fn map<D2, S2, E2, R2, C2, L2, U2, J2>(
         self,
         device: impl Fn(D) -> D2,
         slice: impl Fn(S) -> S2,
         evidence: impl Fn(E) -> E2,
         row: impl Fn(R) -> R2,
         coverage: impl Fn(C) -> C2,
-    ) -> Message<'a, D2, S2, E2, R2, C2> {
+        layout: impl Fn(L) -> L2,
+        usage: impl Fn(U) -> U2,
+        energy: impl Fn(J) -> J2,
+    ) -> Message<'a, D2, S2, E2, R2, C2, L2, U2, J2> {
         Message {
             v: self.v,
             scope: self.scope,
@@ -277,6 +410,9 @@ impl<'a, D, S, E, R, C> Message<'a, D, S, E, R, C> {
             evidence: self.evidence.into_iter().map(evidence).collect(),
             rows: self.rows.into_iter().map(row).collect(),
             coverage: self.coverage.into_iter().map(coverage).collect(),
+            layout: self.layout.into_iter().map(layout).collect(),
+            usage: self.usage.into_iter().map(usage).collect(),
+            energy: self.energy.into_iter().map(energy).collect(),
         }
     }
 }
@@ -288,18 +424,22 @@ type Entries<'a> = Message<
     Result<EvidenceMessage<'a>, String>,
     Result<RowMessage, String>,
     Result<CoverageMessage<'a>, String>,
+    Result<LayoutMessage, String>,
+    Result<UseMessage, String>,
+    Result<EnergyMessage, String>,
 >;
 
 /// Turns entries into domain values and collects what is refused.
 struct Reader<'a> {
     scope: &'a ScopeName,
     within: Span,
+    sender: Sender,
     refused: Vec<Refusal>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(scope: &'a ScopeName, within: Span) -> Self {
-        Self { scope, within, refused: Vec::new() }
+    const fn new(scope: &'a ScopeName, within: Span, sender: Sender) -> Self {
+        Self { scope, within, sender, refused: Vec::new() }
     }
 
     fn read(mut self, message: Entries<'_>) -> Result<Decoded, DecodeError> {
@@ -313,23 +453,36 @@ impl<'a> Reader<'a> {
         if kind != self.scope.kind || **name != *self.scope.name.as_str() {
             return Err(DecodeError::OtherScope);
         }
-        if message.rows.len() > ROWS_MAX {
-            return Err(DecodeError::TooManyRows { rows: message.rows.len() });
+        let tables = [message.rows.len(), message.layout.len(), message.usage.len(), message.energy.len()];
+        if let Some(rows) = tables.into_iter().find(|rows| *rows > ROWS_MAX) {
+            return Err(DecodeError::TooManyRows { rows });
         }
         let source = read_source(&message.source)?;
+        let may_declare = source.rank == SourceRank::Import || self.sender == Sender::Importer;
         let mut batch = Batch::default();
         let devices = self
             .each("devices", message.devices, |text| Name::parse(&text?).map_err(|error| error.to_string()));
         let slices = self.each("slices", message.slices, |slice| read_slice(slice?, &devices));
         let slices = keep(slices, &mut batch.slices);
-        let evidence = self.each("evidence", message.evidence, |seen| read_evidence(seen?, source.rank));
+        let evidence = self.each("evidence", message.evidence, |seen| read_evidence(seen?, may_declare));
         let evidence = keep(evidence, &mut batch.evidence);
         let within = self.within;
         let rows = self.each("rows", message.rows, |row| read_row(row?, &slices, &evidence, within));
         let coverage = self.each("coverage", message.coverage, |each| read_coverage(each?, &devices, within));
-        let row_numbers = keep_numbered(rows, &mut batch.rows);
-        let coverage_numbers = keep_numbered(coverage, &mut batch.coverage);
-        Ok(Decoded { source, batch, row_numbers, coverage_numbers, refused: self.refused })
+        let named: Vec<bool> = batch.slices.iter().map(|slice| slice.id.is_some()).collect();
+        let layout = self.each("layout", message.layout, |row| read_layout(row?, &slices, &named, within));
+        let usage = self.each("usage", message.usage, |row| read_use(row?, &slices, &evidence, within));
+        let energy = self.each("energy", message.energy, |row| read_energy(row?, &devices, within));
+        Ok(Decoded {
+            source,
+            row_numbers: keep_numbered(rows, &mut batch.rows),
+            coverage_numbers: keep_numbered(coverage, &mut batch.coverage),
+            layout_numbers: keep_numbered(layout, &mut batch.layout),
+            usage_numbers: keep_numbered(usage, &mut batch.usage),
+            energy_numbers: keep_numbered(energy, &mut batch.energy),
+            batch,
+            refused: self.refused,
+        })
     }
 
     /// Reads each entry of a table; one that is refused leaves a hole, so that indexes keep their meaning.
@@ -390,24 +543,74 @@ fn read_slice(slice: SliceMessage<'_>, devices: &[Option<Name>]) -> Result<Slice
     let device =
         devices.get(slice.device).and_then(Option::as_ref).ok_or("names a device that is not there")?;
     let mode = SharingMode::parse(&slice.mode).map_err(|error| format!("mode {error}"))?;
-    let size = match (slice.share_ppm, slice.profile) {
-        (None, None) => SliceSize::Whole,
-        (Some(ppm), None) if (1..=1_000_000).contains(&ppm) => SliceSize::Declared(ppm),
-        (Some(ppm), None) => return Err(format!("share_ppm {ppm} is not between 1 and 1000000")),
-        (None, Some(profile)) => {
-            SliceSize::Profile(Name::parse(&profile).map_err(|error| format!("profile {error}"))?)
-        }
-        (Some(_), Some(_)) => return Err("has both a share and a profile".to_owned()),
+    let name = |field: &str, text: Option<Cow<'_, str>>| {
+        text.map(|text| Name::parse(&text)).transpose().map_err(|error| format!("{field} {error}"))
     };
-    Ok(Slice { device: device.clone(), mode, size })
+    let scheduler = slice.scheduler.as_deref().map(VgpuScheduler::parse).transpose();
+    Ok(Slice {
+        device: device.clone(),
+        mode,
+        size: read_size(&slice)?,
+        id: name("id", slice.id)?,
+        parent: name("parent", slice.parent)?,
+        start: slice.start,
+        scheduler: scheduler.map_err(|error| format!("scheduler {error}"))?,
+        is_powered_off: slice.powered_off,
+    })
 }
 
-fn read_evidence(seen: EvidenceMessage<'_>, rank: SourceRank) -> Result<Evidence, String> {
+fn read_size(slice: &SliceMessage<'_>) -> Result<SliceSize, String> {
+    let sizes = [
+        slice.share_ppm.is_some(),
+        slice.profile.is_some(),
+        slice.one_of.is_some(),
+        slice.even,
+        slice.percent.is_some(),
+        slice.devices.is_some(),
+    ];
+    if sizes.into_iter().filter(|given| *given).count() > 1 {
+        return Err("has more than one of share_ppm, profile, one_of, even, percent and devices".to_owned());
+    }
+    if slice.memory_mib.is_some() && slice.percent.is_none() {
+        return Err("has memory_mib without percent".to_owned());
+    }
+    let inside = |field: &str, value: u32, range: std::ops::RangeInclusive<u32>| {
+        let (least, most) = (range.start(), range.end());
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("{field} {value} is not between {least} and {most}"))
+        }
+    };
+    if let Some(ppm) = slice.share_ppm {
+        return inside("share_ppm", ppm, 1..=1_000_000).map(SliceSize::Declared);
+    }
+    if let Some(profile) = &slice.profile {
+        return Name::parse(profile).map(SliceSize::Profile).map_err(|error| format!("profile {error}"));
+    }
+    if let Some(count) = slice.one_of {
+        return inside("one_of", count, 1..=PARTS_MAX).map(SliceSize::OneOf);
+    }
+    if slice.even {
+        return Ok(SliceSize::Even);
+    }
+    if let Some(count) = slice.devices {
+        return inside("devices", count, 1..=POOL_DEVICES_MAX).map(SliceSize::Devices);
+    }
+    let Some(percent) = slice.percent else { return Ok(SliceSize::Whole) };
+    let memory_mib = match slice.memory_mib {
+        Some(0) => return Err("memory_mib 0 is not above 0".to_owned()),
+        memory_mib => memory_mib,
+    };
+    Ok(SliceSize::Threads { percent: inside("percent", percent, 1..=100)?, memory_mib })
+}
+
+fn read_evidence(seen: EvidenceMessage<'_>, may_declare: bool) -> Result<Evidence, String> {
     seen.0
         .into_iter()
         .map(|(word, value)| {
             let field = EvidenceField::parse(&word).map_err(|error| error.to_string())?;
-            if field.is_declaration() && rank != SourceRank::Import {
+            if field.is_declaration() && !may_declare {
                 return Err(format!("names a {word}, which only an import may"));
             }
             Ok((field, Name::parse(&value).map_err(|error| format!("{word} {error}"))?))
@@ -437,6 +640,72 @@ fn read_row(
         return Err("lies outside the signed span".to_owned());
     }
     Ok(Row { slice, evidence, span, uncut })
+}
+
+fn read_within(from: i64, to: i64, within: Span) -> Result<Span, String> {
+    let span = read_span(from, to)?;
+    if span.start() < within.start() || within.end() < span.end() {
+        return Err("lies outside the signed span".to_owned());
+    }
+    Ok(span)
+}
+
+fn read_layout(
+    (slice, from, to, uncut_from, uncut_to): LayoutMessage,
+    slices: &[Option<usize>],
+    named: &[bool],
+    within: Span,
+) -> Result<LayoutRow, String> {
+    let slice =
+        slices.get(slice).copied().flatten().ok_or("names a slice that was refused or is not there")?;
+    if named.get(slice) != Some(&true) {
+        return Err("names a slice without an id".to_owned());
+    }
+    let span = read_within(from, to, within)?;
+    let uncut = read_span(uncut_from, uncut_to)?;
+    if span.clip(uncut) != span {
+        return Err("lies outside its own uncut span".to_owned());
+    }
+    Ok(LayoutRow { slice, span, uncut })
+}
+
+fn read_use(
+    (slice, seen, from, to, uncut_from, active_nanos, memory_byte_seconds): UseMessage,
+    slices: &[Option<usize>],
+    evidence: &[Option<usize>],
+    within: Span,
+) -> Result<UseRow, String> {
+    let slice =
+        slices.get(slice).copied().flatten().ok_or("names a slice that was refused or is not there")?;
+    let evidence = match seen {
+        Some(at) => Some(
+            evidence.get(at).copied().flatten().ok_or("names evidence that was refused or is not there")?,
+        ),
+        None => None,
+    };
+    let span = read_within(from, to, within)?;
+    if active_nanos.is_some_and(|active| active < 0) || memory_byte_seconds.is_some_and(|held| held < 0) {
+        return Err("has a negative integral".to_owned());
+    }
+    let uncut_start = Instant::from_micros(uncut_from);
+    if uncut_start < Instant::MIN || uncut_start > span.start() {
+        return Err("begins before its own uncut start".to_owned());
+    }
+    Ok(UseRow { slice, evidence, span, uncut_start, active_nanos, memory_byte_seconds })
+}
+
+fn read_energy(
+    (device, from, to, millijoules): EnergyMessage,
+    devices: &[Option<Name>],
+    within: Span,
+) -> Result<EnergyRow, String> {
+    let device = devices.get(device).and_then(Option::as_ref).ok_or("names a device that is not there")?;
+    let row = EnergyRow { device: device.clone(), span: read_within(from, to, within)?, millijoules };
+    if row.is_plausible() {
+        Ok(row)
+    } else {
+        Err(format!("has energy below 0, or more than {WATTS_MAX} W would take"))
+    }
 }
 
 fn read_coverage(

@@ -213,6 +213,9 @@ fn new_board(row: &BoardRow, at: &At<'_>) -> Result<Board, CatalogueError> {
     })
 }
 
+/// Twice what any board has. Which set of further instances is the heaviest is found by looking at all of them.
+const SLICES_MAX: u32 = 16;
+
 fn with_row(mut board: Board, row: &BoardRow, at: &At<'_>) -> Result<Board, CatalogueError> {
     board.memory_mib = row.memory_mib.unwrap_or(board.memory_mib);
     at.at_least_one("memory_mib", board.memory_mib)?;
@@ -222,8 +225,8 @@ fn with_row(mut board: Board, row: &BoardRow, at: &At<'_>) -> Result<Board, Cata
     }
     match (row.compute_slices, row.memory_slots) {
         (Some(compute_slices), Some(memory_slots)) => {
-            at.at_least_one("compute_slices", compute_slices.into())?;
-            at.at_least_one("memory_slots", memory_slots.into())?;
+            at.within("compute_slices", compute_slices.into(), SLICES_MAX)?;
+            at.within("memory_slots", memory_slots.into(), SLICES_MAX)?;
             let profiles = board.mig.map(|mig| mig.profiles).unwrap_or_default();
             board.mig = Some(MigBoard { compute_slices, memory_slots, profiles });
         }

@@ -15,7 +15,7 @@ use fatia::domain::usage::{
 use fatia::services::accept::SignedBatch;
 use fatia::services::ctx::Platform;
 use fatia::services::error::ServiceError;
-use fatia::services::imports::{ImportOutcome, ImportRequest, import_intervals};
+use fatia::services::imports::{ImportOutcome, ImportRequest, Tables, import_intervals};
 use fatia::services::{derive, pricing};
 use fatia::wire::signature::{BatchClaims, BatchSigner};
 use fatia::wire::{body, usage_v1};
@@ -145,11 +145,15 @@ pub async fn import(
     intervals: &str,
     covers: Covers,
 ) -> Result<ImportOutcome, ServiceError> {
-    let source = Name::parse("scheduler").expect("a good name");
+    let sender = Name::parse("scheduler").expect("a good name");
+    let source = Source { rank: SourceRank::Import, sender };
     let request = ImportRequest { source, covers: Some(covers.span()) };
-    let inventory = ("inventory.csv", inventory.as_bytes());
-    let intervals = ("intervals.csv", intervals.as_bytes());
-    let outcome = import_intervals(platform, &request, inventory, intervals, Arc::new(|_| ())).await?;
+    let tables = Tables {
+        inventory: ("inventory.csv".to_owned(), inventory.as_bytes()),
+        slices: None::<(String, &[u8])>,
+        intervals: ("intervals.csv".to_owned(), intervals.as_bytes()),
+    };
+    let outcome = import_intervals(platform, &request, tables, Arc::new(|_| ())).await?;
     assert_eq!((outcome.bad.as_slice(), outcome.refused_rows), (&[][..], 0));
     Ok(outcome)
 }
@@ -218,10 +222,11 @@ impl Sender {
         .into_iter()
         .collect();
         let batch = Batch {
-            slices: vec![Slice { device: gpu.clone(), mode: SharingMode::Dedicated, size: SliceSize::Whole }],
+            slices: vec![Slice::plain(gpu.clone(), SharingMode::Dedicated, SliceSize::Whole)],
             evidence: vec![evidence],
             rows: vec![Row { slice: 0, evidence: 0, span, uncut: span }],
             coverage: vec![Coverage { device: gpu, span, of: CoverageOf::Holding }],
+            ..Batch::default()
         };
         let scope = ScopeName { kind: ScopeKind::Node, name: name(format!("node-{:03}", self.node)) };
         let source = Source { rank: SourceRank::Import, sender: name("chaos".to_owned()) };

@@ -19,8 +19,9 @@ fn check_totals(report: &Report) {
         .map(|line| (line.text("state"), line.gpu_hours()))
         .filter(|(_, hours)| *hours != 0)
         .collect();
-    let wanted =
-        [("idle", 4_369_712_451), ("rounding", 562), ("unknown", 6_000_000), ("used", 8_038_703_653)];
+    // 15/112 of the MIG trial's GPU was held for six hours, and the rest of it could have been sold.
+    let (held, sellable) = (6 * 133_928, 6 * 866_071);
+    let wanted = [("idle", 4_369_712_451 + sellable), ("rounding", 562 + 6), ("used", 8_038_703_653 + held)];
     assert_eq!(totals, wanted);
     let unpriced: i64 = report.totals().iter().map(|line| line.unpriced()).sum();
     assert_eq!(unpriced, 2_880_000_000, "all hours of L40S and no others");
@@ -42,6 +43,14 @@ fn the_demo_month_comes_to_what_the_readme_says() {
         .map(|line| (line.text("mode"), line.text("gpu_hours"), line.cost()))
         .collect();
     assert_eq!(course, [("time_slicing", "4.999980", Some("3.0999876"))]);
+    let mig: Vec<_> = report
+        .groups()
+        .into_iter()
+        .filter(|line| line.text("mode") == "mig")
+        .map(|line| (line.text("tenant"), line.text("state"), line.text("gpu_hours"), line.cost()))
+        .collect();
+    let trial = ("robotics", "used", "0.803568", Some("2.2901688"));
+    assert_eq!(mig, [("platform", "idle", "5.196426", Some("14.8098141")), trial]);
 
     let doctor = fatia.run(&["doctor"]).good();
     assert!(doctor.out.contains("0 differ"), "{doctor}");

@@ -45,7 +45,7 @@ fn each_bad_line_is_reported_with_its_number_and_reason_and_the_good_ones_are_ta
         (but("250000", "-5"), "share_ppm -5 is not between 1 and 1000000".to_owned()),
         (but("250000", "0.25"), "share_ppm `0.25` is not a whole number".to_owned()),
         (but("250000", "1e3"), "share_ppm `1e3` is not a whole number".to_owned()),
-        (but("250000", ""), "mode mps needs a share_ppm or a profile".to_owned()),
+        (but(mps, "mig,,"), "mode mig needs a profile or a share_ppm".to_owned()),
         (but("mps", "dedicated"), "share_ppm 250000: mode dedicated holds the whole device".to_owned()),
         (
             but(mps, "passthrough,1g.10gb,"),

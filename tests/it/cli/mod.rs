@@ -1,13 +1,21 @@
 //! The product as its users run it: the built program on both databases.
 
+mod boards;
+mod catalogue;
+mod declared;
 mod demo;
 mod faults;
+mod field_cases;
+mod layouts;
 mod lines;
 mod lock;
+mod measured;
+mod nested;
 mod openb;
 mod postgres;
 mod prices;
 mod program;
 mod reports;
+mod slices;
 mod states;
 mod zones;

@@ -356,8 +356,13 @@ impl<'a> Line<'a> {
     }
 
     /// None: null.
+    #[track_caller]
+    pub fn find_text(&self, field: &str) -> Option<&'a str> {
+        if self.0[field].is_null() { None } else { Some(self.text(field)) }
+    }
+
     pub fn cost(&self) -> Option<&'a str> {
-        if self.0["cost"].is_null() { None } else { Some(self.text("cost")) }
+        self.find_text("cost")
     }
 }
 

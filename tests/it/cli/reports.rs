@@ -26,7 +26,8 @@ fn json_has_these_fields_in_this_order() {
     let line = |first: &str, state: &str, hours: &str, unpriced: &str, cost: &str| {
         format!(
             "    {{\n{first}      \"state\": \"{state}\",\n      \"gpu_hours\": \"{hours}\",\n      \
-             \"unpriced_gpu_hours\": \"{unpriced}\",\n      \"cost\": {cost}\n    }}"
+             \"unpriced_gpu_hours\": \"{unpriced}\",\n      \"cost\": {cost},\n      \
+             \"metered_gpu_hours\": \"0.000000\",\n      \"energy_joules\": null\n    }}"
         )
     };
     let group = |project: &str, tenant: &str| {
@@ -132,14 +133,18 @@ fn text_and_csv_have_the_numbers_of_json() {
     let csv = fatia.report("2026-09", group_by, "csv");
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let header = rows.headers().expect("a header").clone();
-    let wanted = "tenant,project,mode,model,state,gpu_hours,unpriced_gpu_hours,cost";
+    let wanted =
+        "tenant,project,mode,model,state,gpu_hours,unpriced_gpu_hours,cost,metered_gpu_hours,energy_joules";
     assert_eq!(header.iter().collect::<Vec<_>>().join(","), wanted);
     let rows: Vec<csv::StringRecord> = rows.records().collect::<Result<_, _>>().expect("well-formed");
     assert_eq!(rows.len(), report.groups().len());
     let text = fatia.report("2026-09", group_by, "text");
     for (row, line) in rows.iter().zip(report.groups()) {
         for (field, value) in header.iter().zip(row) {
-            let same = if field == "cost" { line.cost().unwrap_or_default() } else { line.text(field) };
+            let same = match field {
+                "cost" | "energy_joules" => line.find_text(field).unwrap_or_default(),
+                _ => line.text(field),
+            };
             assert_eq!(value, same, "{field}");
         }
         let is_this = |shown: &&str| {
@@ -186,7 +191,7 @@ fn a_month_without_anything_in_service_is_empty_and_reconciles() {
             assert_eq!((report.in_service(), report.groups().len()), (0, 0), "{period}");
             assert_eq!(report.totals().len(), 8, "all states, also of nothing");
             let csv = fatia.report(period, "day", "csv");
-            assert_eq!(csv, "day,state,gpu_hours,unpriced_gpu_hours,cost\n");
+            assert_eq!(csv, "day,state,gpu_hours,unpriced_gpu_hours,cost,metered_gpu_hours,energy_joules\n");
             let text = fatia.report(period, "day", "text");
             assert!(text.contains("0.000000"), "{text}");
         }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fatia::domain::allocation::{DeviceFacts, divide};
+use fatia::domain::allocation::{DeviceFacts, Divider};
+use fatia::domain::catalogue::Catalogue;
 use fatia::domain::cost::{DayKey, DaySums, NodeHour};
 use fatia::domain::ids::{Name, ScopeId};
 use fatia::domain::mapping::MappingRules;
@@ -37,11 +38,13 @@ impl World {
         let run = self.run();
         let hours: Vec<Span> = run.iter().map(|(_, hour)| *hour).collect();
         let rules = MappingRules::new(self.rules.clone());
+        // One for all, as the service has it: what it remembers of one device must not show at another.
+        let mut divider = Divider::new(Catalogue::embedded(), &rules);
         let mut accounted = Vec::new();
         for node in 0..NODES {
             let folded = self.claims(node, windows).fold(&hours);
             for ((day, _), segments) in run.iter().zip(folded) {
-                let hour = self.divide(node, segments, &rules);
+                let hour = self.divide(node, segments, &mut divider);
                 accounted.push(Accounted { node, day: *day, hour });
             }
         }
@@ -64,6 +67,14 @@ impl World {
         Batch {
             rows: batch.rows.iter().filter(|row| here(&batch.slices[row.slice].device)).cloned().collect(),
             coverage: batch.coverage.iter().filter(|cover| here(&cover.device)).cloned().collect(),
+            layout: batch
+                .layout
+                .iter()
+                .filter(|row| here(&batch.slices[row.slice].device))
+                .cloned()
+                .collect(),
+            usage: batch.usage.iter().filter(|row| here(&batch.slices[row.slice].device)).cloned().collect(),
+            energy: batch.energy.iter().filter(|row| here(&row.device)).cloned().collect(),
             ..batch.clone()
         }
     }
@@ -83,17 +94,21 @@ impl World {
         hours.filter(|(_, hour)| hour.meets(run)).collect()
     }
 
-    fn divide(&self, node: usize, segments: HourSegments, rules: &MappingRules) -> NodeHour {
+    fn divide(&self, node: usize, segments: HourSegments, divider: &mut Divider<'_>) -> NodeHour {
         let hour = segments.hour;
         let mut devices = Vec::new();
         for each in self.devices.iter().filter(|each| each.node == node) {
             let clipped = each.in_service().into_iter().map(|span| span.clip(hour));
             let in_service: Vec<Span> = clipped.filter(|span| !span.is_empty()).collect();
             if !in_service.is_empty() {
-                let facts =
-                    DeviceFacts { device: &each.device, in_service: &in_service, states: &each.states };
+                let facts = DeviceFacts {
+                    device: &each.device,
+                    memory_mib: each.memory_mib,
+                    in_service: &in_service,
+                    states: &each.states,
+                };
                 let said = segments.devices.iter().find(|said| said.device == each.device.uuid);
-                devices.push(divide(&facts, &segments, said, rules).unwrap());
+                devices.push(divider.divide(&facts, &segments, said, &self.policy).unwrap());
             }
         }
         NodeHour { segments, devices }
@@ -131,11 +146,11 @@ impl World {
         services: &[CountedService],
     ) -> CostReport {
         let rows = sums.iter().flat_map(|((node, day), sums)| {
-            sums.iter().map(|(key, quantity)| SumRow {
+            sums.iter().map(|(key, sum)| SumRow {
                 values: dimensions.iter().map(|each| value(*each, *node, *day, key)).collect(),
                 state: key.state,
                 cost_item: key.cost_item.as_ref().map(Item::to_string),
-                quantity,
+                sum,
             })
         });
         let place = self.place;

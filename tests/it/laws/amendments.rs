@@ -50,11 +50,11 @@ fn with_rows(mut world: World, rows: &[RowPlan]) -> World {
             world.holdings.push(Holding {
                 source: source([0, 2][*from]),
                 number: *number,
-                slice: Slice {
-                    device: device_name(device),
-                    mode: SharingMode::TimeSlicing,
-                    size: SliceSize::Declared(quarters * 250_000),
-                },
+                slice: Slice::plain(
+                    device_name(device),
+                    SharingMode::TimeSlicing,
+                    SliceSize::Declared(quarters * 250_000),
+                ),
                 evidence: seen(*workload, *tenant),
                 span: Span::new(pair[0], pair[1]).unwrap(),
                 uncut,

@@ -4,6 +4,7 @@ use fatia::domain::allocation::PartState;
 use fatia::domain::device::Device;
 use fatia::domain::money::{Amount, UnitPrice};
 use fatia::domain::period::Span;
+use fatia::domain::policy::Policy;
 use fatia::domain::price::{Book, Item, PriceBook, PriceVersion};
 use fatia::domain::report::{CountedService, Dimension, Figures, in_service};
 use fatia::domain::units::{Instant, Quantity};
@@ -70,7 +71,7 @@ fn a_month_reconciles_whatever_happens() {
     holds(250, worlds(), |world| {
         let sums = world.sums(&world.account());
         let services = world.counted_services();
-        let parts: i64 = sums.values().flat_map(|day| day.iter()).map(|(_, quantity)| quantity.micro()).sum();
+        let parts: i64 = sums.values().flat_map(|day| day.iter()).map(|(_, sum)| sum.quantity.micro()).sum();
         let month = world.place.zone.month_span(world.place.month);
         prop_assert_eq!(in_service(world.place.zone, month, &services).unwrap().micro(), parts);
         let reconciliation = world.report(&sums, &[Dimension::Tenant], &services).reconciliation;
@@ -204,20 +205,17 @@ fn a_lost_in_service_span_is_missing_by_exactly_its_time() {
 fn a_device_that_comes_back_within_an_hour_reconciles() {
     let place = Place::number(0);
     let minutes = |from: i64, to: i64| place.span((from * MINUTE, to * MINUTE));
-    let world = World {
+    let world = World::of(
         place,
-        devices: vec![FleetDevice {
+        vec![FleetDevice {
             device: Device { uuid: device_name(0), model: name("A10") },
+            memory_mib: None,
             node: 0,
             services: vec![minutes(0, 1), minutes(2, 3)],
             counted_to: Instant::MAX,
             states: vec![],
         }],
-        holdings: vec![],
-        covers: vec![],
-        rules: vec![],
-        versions: vec![],
-    };
+    );
     let sums = world.sums(&world.account());
     let reconciliation = world.report(&sums, &[], &world.counted_services()).reconciliation;
     assert_eq!(reconciliation.parts_gpu_hours.micro(), 33_333);
@@ -235,6 +233,7 @@ fn items_that_are_admitted_have_texts_of_their_own() {
         effective: span,
         currency: usd(),
         prices: [((Book::Cost, name(model)), UnitPrice::from_scaled(revision))].into_iter().collect(),
+        policy: Policy::default(),
     };
     let month = place.zone.month_span(place.month);
     let one = version("a", 1, "b#2/c", Span::clamped(Instant::MIN, month.start()));

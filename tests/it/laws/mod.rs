@@ -3,9 +3,10 @@
 //! Cases come from a fixed seed, so a run repeats itself, and a failure shrinks to its smallest input.
 //! `LONG_TESTS=1` draws forty times as many.
 //!
-//! Owns: random fleets ([`world`]), their account from claims to report ([`account`]), and a second, naive
-//! computation of the same account ([`exact`]) that shares no code with the first. Does not own: examples of
-//! single rules; they stand beside the rules.
+//! Owns: random fleets ([`world`], and [`nests`] of slices in slices), their account from claims to report
+//! ([`account`]), and a second, naive computation of the same account ([`exact`], with the tree of [`shares`] and the
+//! layouts of [`packing`]) that shares no code with the first. Does not own: examples of single rules; they stand
+//! beside the rules.
 
 mod account;
 mod amendments;
@@ -13,8 +14,13 @@ mod conservation;
 mod exact;
 mod integrator;
 mod neighbours;
+mod nested;
+mod nests;
 mod node_hour;
 mod order;
+mod packing;
+mod pools;
+mod shares;
 mod wire;
 mod world;
 mod zones;

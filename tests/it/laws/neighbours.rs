@@ -26,7 +26,7 @@ fn with_neighbours(
     let holding = |workload: &str, mode, size, span| Holding {
         source: source(0),
         number: 1,
-        slice: Slice { device: device_name(0), mode, size },
+        slice: Slice::plain(device_name(0), mode, size),
         evidence: [(EvidenceField::Workload, name(workload)), (EvidenceField::Tenant, name(workload))]
             .into_iter()
             .collect(),

@@ -1,10 +1,12 @@
 //! A node-hour's body reads back as it was written, and a damaged one is an error.
 
-use fatia::domain::allocation::{DeviceFacts, divide};
+use fatia::domain::allocation::{DeviceFacts, Divider};
+use fatia::domain::catalogue::Catalogue;
 use fatia::domain::cost::NodeHour;
 use fatia::domain::device::{Device, SharingMode};
 use fatia::domain::mapping::MappingRules;
 use fatia::domain::period::{BillingZone, Span};
+use fatia::domain::policy::Policy;
 use fatia::domain::segment::Claims;
 use fatia::domain::units::Instant;
 use fatia::domain::usage::{Batch, Row, Slice, SliceSize};
@@ -12,6 +14,7 @@ use fatia::store::node_hour::{decode, encode};
 use proptest::prelude::*;
 
 use super::holds;
+use super::nests::nests;
 use super::wire::{Message, damage, damages, messages};
 use super::world::{HOUR, device_name, evidence, source, worlds};
 
@@ -25,6 +28,11 @@ fn reads_back(hour: &NodeHour) -> Result<(), TestCaseError> {
 #[test]
 fn a_node_hour_reads_back_as_it_was_written() {
     holds(50, worlds(), |world| world.account().iter().try_for_each(|each| reads_back(&each.hour)));
+}
+
+#[test]
+fn a_node_hour_of_nested_slices_reads_back_as_it_was_written() {
+    holds(150, nests(), |world| world.account().iter().try_for_each(|each| reads_back(&each.hour)));
 }
 
 /// The hour of a message's first row or coverage, as one device whose names are any text sees it.
@@ -41,8 +49,10 @@ fn first_hour(message: &Message) -> Option<NodeHour> {
         .iter()
         .map(|said| {
             let device = Device { uuid: said.device.clone(), model: said.device.clone() };
-            let facts = DeviceFacts { device: &device, in_service: &[hour], states: &[] };
-            divide(&facts, &segments, Some(said), &MappingRules::default()).unwrap()
+            let facts = DeviceFacts { device: &device, memory_mib: None, in_service: &[hour], states: &[] };
+            let rules = MappingRules::default();
+            let mut divider = Divider::new(Catalogue::embedded(), &rules);
+            divider.divide(&facts, &segments, Some(said), &Policy::default()).unwrap()
         })
         .collect();
     Some(NodeHour { segments, devices })
@@ -81,9 +91,9 @@ fn what_is_written_can_be_read_however_well_it_compresses() {
             uncut: Span::clamped(at(0), at(HOUR + 5_000 * number + row)),
         });
         let size = SliceSize::Declared(1);
-        let slice = Slice { device: device_name(0), mode: SharingMode::TimeSlicing, size };
+        let slice = Slice::plain(device_name(0), SharingMode::TimeSlicing, size);
         let (slices, evidence) = (vec![slice], vec![evidence(0)]);
-        claims.add(&source(1), 0, &Batch { slices, evidence, rows: rows.collect(), coverage: vec![] });
+        claims.add(&source(1), 0, &Batch { slices, evidence, rows: rows.collect(), ..Batch::default() });
     }
     let segments = claims.fold(&[hour]).remove(0);
     let hour = NodeHour { segments, devices: vec![] };

@@ -12,8 +12,10 @@ use proptest::prelude::*;
 
 use super::account::Accounted;
 use super::holds;
+use super::nests::nests;
 use super::world::{
-    Cover, HOUR, Holding, MINUTE, NODES, Window, World, device_name, evidence, push_row, source, worlds,
+    Cover, Existing, HOUR, Holding, MINUTE, NODES, Window, World, device_name, evidence, push_layout,
+    push_row, push_use, source, worlds,
 };
 
 /// Numbers that decide how something is arranged; all zero leaves it as it is, so failures shrink to that.
@@ -79,6 +81,25 @@ impl Choices {
                 }
             }
         }
+        for existing in &world.layouts {
+            for span in self.cut(existing.span) {
+                let piece = Existing { span, ..existing.clone() };
+                for _ in 0..1 + usize::from(self.one_in(4)) {
+                    push_layout(self.batch(&mut sent, &piece.source, piece.number), &piece);
+                }
+            }
+        }
+        // An integral that is cut is another one, so these stay whole.
+        for measured in &world.uses {
+            for _ in 0..1 + usize::from(self.one_in(4)) {
+                push_use(self.batch(&mut sent, &measured.source, 1), measured);
+            }
+        }
+        for energy in &world.energies {
+            for _ in 0..1 + usize::from(self.one_in(4)) {
+                self.batch(&mut sent, &energy.source, 1).energy.push(energy.row.clone());
+            }
+        }
         let mut windows: Vec<Window> = Vec::new();
         for (mut window, _) in sent {
             self.reorder(&mut window.batch);
@@ -112,6 +133,9 @@ impl Choices {
     fn reorder(&mut self, batch: &mut Batch) {
         self.shuffle(&mut batch.rows);
         self.shuffle(&mut batch.coverage);
+        self.shuffle(&mut batch.layout);
+        self.shuffle(&mut batch.usage);
+        self.shuffle(&mut batch.energy);
         let mut slices: Vec<usize> = (0..batch.slices.len()).collect();
         let mut evidence: Vec<usize> = (0..batch.evidence.len()).collect();
         self.shuffle(&mut slices);
@@ -119,6 +143,13 @@ impl Choices {
         for row in &mut batch.rows {
             row.slice = slices.iter().position(|old| *old == row.slice).unwrap();
             row.evidence = evidence.iter().position(|old| *old == row.evidence).unwrap();
+        }
+        for row in &mut batch.layout {
+            row.slice = slices.iter().position(|old| *old == row.slice).unwrap();
+        }
+        for row in &mut batch.usage {
+            row.slice = slices.iter().position(|old| *old == row.slice).unwrap();
+            row.evidence = row.evidence.map(|at| evidence.iter().position(|old| *old == at).unwrap());
         }
         batch.slices = slices.iter().map(|old| batch.slices[*old].clone()).collect();
         batch.evidence = evidence.iter().map(|old| batch.evidence[*old].clone()).collect();
@@ -155,6 +186,23 @@ fn any_order_repetition_and_split_gives_the_same_bytes() {
     });
 }
 
+#[test]
+fn layouts_use_and_energy_give_the_same_bytes_in_any_order_too() {
+    holds(150, (nests(), Choices::all()), |(world, mut choices)| {
+        same_bodies(&world.account(), &world.account_of(&choices.arrange(&world)))
+    });
+}
+
+#[test]
+fn layouts_sent_whole_and_again_in_pieces_count_once() {
+    holds(80, (nests(), Choices::all()), |(world, mut choices)| {
+        let mut windows = world.windows();
+        windows.extend(choices.arrange(&world));
+        choices.shuffle(&mut windows);
+        same_bodies(&world.account(), &world.account_of(&windows))
+    });
+}
+
 // Once a fault of src/domain/segment.rs, `Claims::standing`: it drops equal pieces of a holding and not pieces that overlap.
 // See `pieces_of_one_holding_that_overlap_count_once` for the smallest example.
 #[test]
@@ -175,11 +223,7 @@ fn quarters(pieces: &[[(i64, i64); 2]]) -> Claims {
     };
     let mut batch = Batch::default();
     for [span, uncut] in pieces {
-        let slice = Slice {
-            device: device_name(0),
-            mode: SharingMode::TimeSlicing,
-            size: SliceSize::Declared(250_000),
-        };
+        let slice = Slice::plain(device_name(0), SharingMode::TimeSlicing, SliceSize::Declared(250_000));
         let (source, evidence) = (source(1), evidence(3));
         let (span, uncut) = (minutes(*span), minutes(*uncut));
         push_row(&mut batch, &Holding { source, number: 0, slice, evidence, span, uncut });
@@ -214,7 +258,7 @@ fn what_was_held_between_two_hours_is_held_in_neither() {
 // Once a fault of src/domain/segment.rs: see the two examples above.
 #[test]
 fn an_hour_folds_alike_alone_in_a_run_and_in_a_run_with_holes() {
-    holds(100, (worlds(), any::<u64>()), |(world, mask)| {
+    holds(100, (prop_oneof![worlds().boxed(), nests().boxed()], any::<u64>()), |(world, mask)| {
         let hours: Vec<Span> = world.run().into_iter().map(|(_, hour)| hour).collect();
         let some: Vec<Span> = hours
             .iter()
@@ -247,11 +291,7 @@ fn more_holders_than_there_can_be_are_left_out_alike_in_any_order() {
     let rows = |numbers: Vec<usize>| {
         let mut claims = Claims::new();
         for chunk in numbers.chunks(100) {
-            let slice = Slice {
-                device: device_name(0),
-                mode: SharingMode::TimeSlicing,
-                size: SliceSize::Declared(1_000),
-            };
+            let slice = Slice::plain(device_name(0), SharingMode::TimeSlicing, SliceSize::Declared(1_000));
             let holdings = chunk.iter().enumerate().map(|(at, _)| Row {
                 slice: 0,
                 evidence: at,
@@ -262,7 +302,7 @@ fn more_holders_than_there_can_be_are_left_out_alike_in_any_order() {
                 slices: vec![slice],
                 rows: holdings.collect(),
                 evidence: chunk.iter().map(|number| holder(*number)).collect(),
-                coverage: vec![],
+                ..Batch::default()
             };
             claims.add(&source(1), 0, &batch);
         }

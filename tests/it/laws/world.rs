@@ -10,10 +10,12 @@ use fatia::domain::ids::Name;
 use fatia::domain::mapping::{Comparison, Condition, Rule};
 use fatia::domain::money::{Currency, UnitPrice};
 use fatia::domain::period::{BillingZone, Month, Span};
+use fatia::domain::policy::Policy;
 use fatia::domain::price::{Book, PriceVersion};
 use fatia::domain::units::Instant;
 use fatia::domain::usage::{
-    Batch, Coverage, CoverageOf, Evidence, EvidenceField, Row, Slice, SliceSize, Source, SourceRank,
+    Batch, Coverage, CoverageOf, EnergyRow, Evidence, EvidenceField, LayoutRow, Row, Slice, SliceSize,
+    Source, SourceRank, UseRow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -54,7 +56,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn all() -> impl Strategy<Value = Self> {
+    pub(super) fn all() -> impl Strategy<Value = Self> {
         (0..PLACES.len()).prop_map(Self::number)
     }
 
@@ -86,6 +88,8 @@ impl fmt::Debug for Place {
 #[derive(Debug, Clone)]
 pub(super) struct FleetDevice {
     pub device: Device,
+    /// Memory in MiB as an inventory states it.
+    pub memory_mib: Option<u32>,
     pub node: usize,
     /// In-service spans as stored: sorted and disjoint; neighbours may touch.
     pub services: Vec<Span>,
@@ -121,6 +125,34 @@ pub(super) struct Cover {
     pub coverage: Coverage,
 }
 
+/// An existing slice as a source states it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Existing {
+    pub source: Source,
+    pub number: i64,
+    pub slice: Slice,
+    pub span: Span,
+    pub uncut: Span,
+}
+
+/// What was measured, as a source states it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    pub source: Source,
+    pub slice: Slice,
+    pub evidence: Option<Evidence>,
+    pub span: Span,
+    pub active_nanos: Option<i64>,
+    pub memory_byte_seconds: Option<i64>,
+}
+
+/// The energy that a device took, as a source states it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Energy {
+    pub source: Source,
+    pub row: EnergyRow,
+}
+
 /// A fleet, and everything that is said of it.
 #[derive(Debug, Clone)]
 pub(super) struct World {
@@ -130,6 +162,11 @@ pub(super) struct World {
     pub covers: Vec<Cover>,
     pub rules: Vec<Rule>,
     pub versions: Vec<PriceVersion>,
+    pub layouts: Vec<Existing>,
+    pub uses: Vec<Measured>,
+    pub energies: Vec<Energy>,
+    /// What holds at all times.
+    pub policy: Policy,
 }
 
 /// A decoded batch with what its signature says.
@@ -141,6 +178,22 @@ pub(super) struct Window {
 }
 
 impl World {
+    /// Devices of which nobody says anything.
+    pub(super) fn of(place: Place, devices: Vec<FleetDevice>) -> Self {
+        Self {
+            place,
+            devices,
+            holdings: Vec::new(),
+            covers: Vec::new(),
+            rules: Vec::new(),
+            versions: Vec::new(),
+            layouts: Vec::new(),
+            uses: Vec::new(),
+            energies: Vec::new(),
+            policy: Policy::default(),
+        }
+    }
+
     /// The plainest way to send what was said: one batch for each source and number.
     pub(super) fn windows(&self) -> Vec<Window> {
         let mut windows: Vec<Window> = Vec::new();
@@ -151,8 +204,38 @@ impl World {
         for cover in &self.covers {
             batch_of(&mut windows, &cover.source, cover.number).coverage.push(cover.coverage.clone());
         }
+        for existing in &self.layouts {
+            push_layout(batch_of(&mut windows, &existing.source, existing.number), existing);
+        }
+        for measured in &self.uses {
+            push_use(batch_of(&mut windows, &measured.source, 1), measured);
+        }
+        for energy in &self.energies {
+            batch_of(&mut windows, &energy.source, 1).energy.push(energy.row.clone());
+        }
         windows
     }
+}
+
+/// Adds a row of the layout with its own entry in the table.
+pub(super) fn push_layout(batch: &mut Batch, existing: &Existing) {
+    batch.slices.push(existing.slice.clone());
+    let slice = batch.slices.len() - 1;
+    batch.layout.push(LayoutRow { slice, span: existing.span, uncut: existing.uncut });
+}
+
+/// Adds a row of use with its own entries in the tables.
+pub(super) fn push_use(batch: &mut Batch, measured: &Measured) {
+    batch.slices.push(measured.slice.clone());
+    batch.evidence.extend(measured.evidence.clone());
+    batch.usage.push(UseRow {
+        slice: batch.slices.len() - 1,
+        evidence: measured.evidence.is_some().then(|| batch.evidence.len() - 1),
+        span: measured.span,
+        uncut_start: measured.span.start(),
+        active_nanos: measured.active_nanos,
+        memory_byte_seconds: measured.memory_byte_seconds,
+    });
 }
 
 fn batch_of<'a>(windows: &'a mut Vec<Window>, source: &Source, number: i64) -> &'a mut Batch {
@@ -172,6 +255,9 @@ pub(super) fn push_row(batch: &mut Batch, holding: &Holding) {
     batch.rows.push(Row { slice, evidence, span: holding.span, uncut: holding.uncut });
 }
 
+/// The rank of those whose batches have a number that counts.
+pub(super) const IMPORT: SourceRank = SourceRank::Import;
+
 pub(super) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
@@ -187,6 +273,7 @@ pub(super) fn source(number: usize) -> Source {
         (SourceRank::HostAgent, "agent-7"),
         (SourceRank::Import, "history"),
         (SourceRank::Scheduler, "kubelet"),
+        (SourceRank::GuestAgent, "guest-3"),
     ][number];
     Source { rank, sender: name(sender) }
 }
@@ -296,6 +383,7 @@ impl DevicePlan {
                 uuid: device_name(number),
                 model: name(["A10", "H100-SXM", "L40S"][self.model]),
             },
+            memory_mib: None,
             node: number % NODES,
             services,
             counted_to: match self.counted_to {
@@ -305,7 +393,11 @@ impl DevicePlan {
             states: self
                 .states
                 .into_iter()
-                .map(|(healthy, span)| DeclaredState { kind: kind(healthy), span: place.span(span) })
+                .map(|(healthy, span)| DeclaredState {
+                    kind: kind(healthy),
+                    slice: None,
+                    span: place.span(span),
+                })
                 .collect(),
         }
     }
@@ -367,6 +459,7 @@ fn versions(place: &Place, cuts: &[usize], plans: &[PricePlan]) -> Vec<PriceVers
                 prices: prices
                     .filter_map(|(key, scaled)| Some((key.clone(), UnitPrice::from_scaled(scaled?))))
                     .collect(),
+                policy: Policy::default(),
             })
         })
         .collect()
@@ -399,7 +492,7 @@ pub(super) fn worlds_of(holdings: std::ops::Range<usize>) -> impl Strategy<Value
                     .map(|(from, import, device, (mode, size), seen, span)| Holding {
                         number: number(&source(from), import),
                         source: source(from),
-                        slice: Slice { device: device_name(device % count), mode, size },
+                        slice: Slice::plain(device_name(device % count), mode, size),
                         evidence: evidence(seen),
                         span: place.span(span),
                         uncut: place.span(span),
@@ -430,6 +523,7 @@ pub(super) fn worlds_of(holdings: std::ops::Range<usize>) -> impl Strategy<Value
                     })
                     .collect(),
                 versions: versions(&place, &cuts, &prices),
+                ..World::of(place, Vec::new())
             }
         })
 }

@@ -173,20 +173,17 @@ fn months_have_as_many_hours_as_their_days() {
 fn a_report_by_day_sums_to_the_month_in_every_zone_of_the_stage() {
     for place in (0..9).map(Place::number) {
         let month = place.zone.month_span(place.month);
-        let world = World {
+        let world = World::of(
             place,
-            devices: vec![FleetDevice {
+            vec![FleetDevice {
                 device: Device { uuid: device_name(0), model: name("A10") },
+                memory_mib: None,
                 node: 0,
                 services: vec![Span::clamped(Instant::MIN, Instant::MAX)],
                 counted_to: month.end(),
                 states: vec![],
             }],
-            holdings: vec![],
-            covers: vec![],
-            rules: vec![],
-            versions: vec![],
-        };
+        );
         // In service since for ever, but only the month's hours are divided here.
         let mut divided = world.clone();
         divided.devices[0].services = vec![month];

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fatia::domain::cost::Sum;
 use fatia::domain::ids::{Name, ScopeId, TenantId};
 use fatia::domain::money::{Currency, UnitPrice};
 use fatia::domain::period::{Day, Span};
+use fatia::domain::policy::Policy;
 use fatia::domain::price::{Book, PriceVersion};
 use fatia::domain::report::{Dimension, ReportError};
 use fatia::domain::units::Quantity;
@@ -24,7 +26,11 @@ fn first_of_june() -> Day {
 async fn store_quantities(platform: &TestPlatform, quantities: &[i64]) {
     for (scope, quantity) in (1_i64..).zip(quantities) {
         let words = ["", &format!("w{scope}"), "", "A10", "A10", "idle", "", ""].map(str::to_owned);
-        let row = NodeDayRow { tenant: TenantId::PLATFORM, words, quantity: Quantity::from_micro(*quantity) };
+        let row = NodeDayRow {
+            tenant: TenantId::PLATFORM,
+            words,
+            sum: Sum { quantity: Quantity::from_micro(*quantity), ..Sum::default() },
+        };
         let rows = [row];
         write(platform, move |platform, tx| {
             let rows = rows.clone();
@@ -50,7 +56,7 @@ async fn sums(platform: &TestPlatform, dimensions: &'static [Dimension]) -> Resu
     let rows = read(platform, move |scope, tx| {
         unit(async move { levels::sums(scope, tx, days, &BTreeSet::new(), dimensions).await })
     });
-    Ok(rows.await?.into_iter().map(|row| row.quantity.micro()).collect())
+    Ok(rows.await?.into_iter().map(|row| row.sum.quantity.micro()).collect())
 }
 
 on_both_databases! {
@@ -91,7 +97,7 @@ on_both_databases! {
                     levels::node_day(platform, tx, ScopeId::from_stored(scope), first_of_june()).await
                 })
             });
-            stored.extend(rows.await.expect("rows read back").into_iter().map(|row| row.quantity.micro()));
+            stored.extend(rows.await.expect("rows read back").into_iter().map(|row| row.sum.quantity.micro()));
         }
         assert_eq!(stored, extremes);
 
@@ -106,7 +112,7 @@ on_both_databases! {
             .collect();
         let currency = Currency::parse("USD").expect("a currency");
         let version =
-            PriceVersion { name: name("extremes"), revision: 1, effective: Span::ALWAYS, currency, prices };
+            PriceVersion { name: name("extremes"), revision: 1, effective: Span::ALWAYS, currency, prices, policy: Policy::default() };
         let published = version.clone();
         write(platform, move |scope, tx| {
             let version = published.clone();
@@ -139,5 +145,5 @@ async fn sums_by_model_of_nodes(platform: &TestPlatform) -> Result<Vec<i64>, Sto
     let rows = read(platform, move |scope, tx| {
         unit(async move { levels::sums(scope, tx, days, &stale, &[Dimension::Model]).await })
     });
-    Ok(rows.await?.into_iter().map(|row| row.quantity.micro()).collect())
+    Ok(rows.await?.into_iter().map(|row| row.sum.quantity.micro()).collect())
 }

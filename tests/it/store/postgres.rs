@@ -41,11 +41,14 @@ async fn filled() -> TestPlatform {
         .expect("good");
     let file = "name = \"june\"\ncurrency = \"USD\"\neffective_from = \"2026-06-01T00:00:00Z\"\n[cost]\nA10 = \"1\"\n";
     fatia::services::pricing::load(&platform, "june.toml", file).await.expect("a good book");
+    let board = "[[board]]\nkey = \"X\"\nmemory_mib = 1024\n";
+    fatia::services::catalogue::load(&platform, "catalogue.toml", board).await.expect("a good file");
     platform.derive().await;
     fatia::services::derive::mark_everything(&platform).await.expect("everything can be marked");
     let mut raw = platform.raw().await;
     raw.run(
-        "INSERT INTO declared_state (device_id, kind, from_us, to_us) SELECT device_id, 'maintenance', 0, 1 FROM device;
+        "INSERT INTO state_declared (scope_id, device_id, slice, kind, from_us, source, to_us, declared_us, declared_by) \
+         SELECT scope_id, 0, '', 'maintenance', 0, 'operator', 1, 0, 'ana' FROM scope;
          INSERT INTO mapping_rule (ordinal, from_us, conditions, tenant_id, project) SELECT 1, 0, '[]', tenant_id, 'p' FROM tenant;
          INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) SELECT 0, 1, tenant_id, 1 FROM tenant;",
     )

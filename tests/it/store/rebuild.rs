@@ -1,6 +1,6 @@
 //! The journal is the truth: levels are rebuilt from it, never to less, and the doctor sees what was tampered with.
 
-use crate::support::platform::{Sender, TestPlatform, on_both_databases, span};
+use crate::support::platform::{Sender, TestClock, TestPlatform, on_both_databases, span};
 
 async fn filled(platform: &TestPlatform) {
     let file = "name = \"june\"\ncurrency = \"USD\"\neffective_from = \"2026-06-01T00:00:00Z\"\n[cost]\nA10 = \"2\"\n";
@@ -41,6 +41,23 @@ on_both_databases! {
         platform.rebuild().await;
         assert_eq!(platform.levels().await, levels);
         platform.assert_well().await;
+    }
+
+    async fn what_other_rules_derived_is_derived_anew_when_the_database_is_opened(platform: &TestPlatform) {
+        filled(platform).await;
+        let levels = platform.levels().await;
+        // A release before this one left other figures behind.
+        platform.raw().await.run("UPDATE node_day SET quantity = quantity + 1").await;
+        platform.raw().await.run("UPDATE installation SET derivation = 1").await;
+        assert_eq!(platform.count("dirty_node").await, 0);
+        let opened = platform.replica(TestClock::at("06-03T12:00")).await;
+        assert!(platform.count("dirty_node").await > 0, "everything is marked");
+        assert_eq!(platform.raw().await.number("SELECT derivation FROM installation").await, fatia::domain::DERIVATION);
+        crate::support::platform::derive(&opened, "w").await.expect("all is derived");
+        assert_eq!(platform.levels().await, levels);
+        // And not again.
+        let _again = platform.replica(TestClock::at("06-03T12:00")).await;
+        assert_eq!(platform.count("dirty_node").await, 0);
     }
 
     async fn a_day_that_cannot_be_derived_keeps_its_marks_and_holds_up_no_other(platform: &TestPlatform) {

@@ -130,7 +130,7 @@ on_both_databases! {
         assert_eq!(shown, ["n1 unknown 71.666666 - unpriced 71.666666"]);
 
         let outcome = platform.inventory("n1 g1 A10 06-09T00:00 06-09T20:30").await;
-        assert_eq!(outcome, InventoryOutcome { opened: 0, ended: 1 });
+        assert_eq!(outcome, InventoryOutcome { opened: 0, ended: 1, repooled: 0 });
         let shown = refreshed(platform, "06-10T12:00").await;
         assert_eq!(shown, ["n1 unknown 56.333333 - unpriced 56.333333"]);
         let report = platform.costs("06", "state").await.expect("it reconciles");

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fatia::domain::cost::Sum;
 use fatia::domain::ids::{ScopeId, TenantId};
 use fatia::domain::period::{Day, Span};
-use fatia::domain::units::Quantity;
 use fatia::services::ctx::Platform;
 use fatia::store::findings::{self, Finding, FindingKind};
 use fatia::store::levels::{self, NodeDayRow};
@@ -40,7 +40,7 @@ async fn read_rows(platform: &Platform) -> Result<usize, StoreError> {
 /// The row breaks a rule of the schema.
 fn against_a_rule() -> [NodeDayRow; 1] {
     let words = ["", "", "", "A10", "A10", "no such state", "", ""].map(str::to_owned);
-    [NodeDayRow { tenant: TenantId::PLATFORM, words, quantity: Quantity::ZERO }]
+    [NodeDayRow { tenant: TenantId::PLATFORM, words, sum: Sum::default() }]
 }
 
 on_both_databases! {

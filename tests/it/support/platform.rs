@@ -24,7 +24,7 @@ use fatia::services::ctx::{BillingSettings, Clock, Platform};
 use fatia::services::derive::{Derived, Worker, derive_all};
 use fatia::services::doctor::{self, Check, Verdict};
 use fatia::services::error::ServiceError;
-use fatia::services::imports::{ImportOutcome, ImportRequest, import_intervals};
+use fatia::services::imports::{ImportOutcome, ImportRequest, Tables, import_intervals};
 use fatia::services::{inventory, reports};
 use fatia::store::{PlatformScope, ReadTx, Store, StoreError, UnitError, WriteTx, unit};
 use fatia::wire::ack::Acknowledgement;
@@ -226,11 +226,15 @@ impl TestPlatform {
         inventory: &str,
         intervals: &str,
     ) -> Result<ImportOutcome, ServiceError> {
-        let request = ImportRequest { source: name(source), covers };
+        let request =
+            ImportRequest { source: Source { rank: SourceRank::Import, sender: name(source) }, covers };
         let (inventory, intervals) = (inventory_csv(inventory), intervals_csv(intervals));
-        let inventory = ("inventory.csv", inventory.as_bytes());
-        let intervals = ("intervals.csv", intervals.as_bytes());
-        import_intervals(self, &request, inventory, intervals, Arc::new(|_| ())).await
+        let tables = Tables {
+            inventory: ("inventory.csv".to_owned(), inventory.as_bytes()),
+            slices: None::<(String, &[u8])>,
+            intervals: ("intervals.csv".to_owned(), intervals.as_bytes()),
+        };
+        import_intervals(self, &request, tables, Arc::new(|_| ())).await
     }
 
     /// Brings an inventory alone into the fleet.
@@ -556,7 +560,7 @@ impl Sender {
                 Err(_) => SliceSize::Profile(name(size)),
             };
             let mode = SharingMode::parse(mode).unwrap_or_else(|error| panic!("{error}"));
-            batch.slices.push(Slice { device: name(words[2]), mode, size });
+            batch.slices.push(Slice::plain(name(words[2]), mode, size));
             let held = span(&words[4..].join(" "));
             let number = batch.rows.len();
             batch.rows.push(Row { slice: number, evidence: number, span: held, uncut: held });

@@ -1,0 +1,5 @@
+-- Pools: devices of one model that sources without device ids speak of together.
+
+-- pool_id: the pool to which a device belongs while this interval lasts; empty: none.
+ALTER TABLE device_service ADD COLUMN pool_id INTEGER CONSTRAINT device_service_pool_fk REFERENCES scope (scope_id);
+CREATE INDEX device_service_pool ON device_service (pool_id, from_us);
