@@ -307,7 +307,7 @@ impl Growing<'_> {
                 let vgpus = types(self.model, Some(&of.name));
                 match pick.what % 3 {
                     0 if of.compute_slices > 1 => {
-                        let slices = 1 + pick.how % usize::from(of.compute_slices - 1);
+                        let slices = 1 + pick.how % usize::from(of.compute_slices);
                         let size = SliceSize::Profile(name(&format!("{slices}c.{}", of.name)));
                         Some((self.plain(SharingMode::Mig, size), Room::Other))
                     }
