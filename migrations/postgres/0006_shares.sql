@@ -13,4 +13,4 @@ ALTER TABLE tenant_day ADD COLUMN metered BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE tenant_day ADD COLUMN energy_mj BIGINT NOT NULL DEFAULT 0;
 
 ALTER TABLE finding DROP CONSTRAINT finding_kind_word;
-ALTER TABLE finding ADD CONSTRAINT finding_kind_word CHECK (kind IN ('unknown_profile', 'illegal_layout', 'lost_parent', 'layout_assumed', 'source_conflict', 'batch_set_aside', 'coverage_lost'));
+ALTER TABLE finding ADD CONSTRAINT finding_kind_word CHECK (kind IN ('unknown_profile', 'illegal_layout', 'lost_parent', 'layout_assumed', 'pool_overheld', 'hour_too_large', 'source_conflict', 'batch_set_aside', 'coverage_lost'));

@@ -22,7 +22,7 @@ CREATE TABLE finding_next (
     detail TEXT NOT NULL,
     written_us INTEGER NOT NULL,
     CONSTRAINT finding_pk PRIMARY KEY (kind, scope_id, subject, since_us),
-    CONSTRAINT finding_kind_word CHECK (kind IN ('unknown_profile', 'illegal_layout', 'lost_parent', 'layout_assumed', 'source_conflict', 'batch_set_aside', 'coverage_lost'))
+    CONSTRAINT finding_kind_word CHECK (kind IN ('unknown_profile', 'illegal_layout', 'lost_parent', 'layout_assumed', 'pool_overheld', 'hour_too_large', 'source_conflict', 'batch_set_aside', 'coverage_lost'))
 ) STRICT, WITHOUT ROWID;
 INSERT INTO finding_next SELECT kind, scope_id, subject, since_us, until_us, detail, written_us FROM finding;
 DROP TABLE finding;

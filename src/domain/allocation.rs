@@ -277,7 +277,9 @@ impl<'a> Divider<'a> {
             metered: 0,
             energy: Weight::default(),
         };
+        let mut doubts = Vec::new();
         for (span, segment, shares) in dealt {
+            doubts.extend(shares.doubts.iter().map(|doubt| (doubt.clone(), *span)));
             for (piece, at) in pieces(*span, facts.states, self.rules) {
                 parts.add(piece, at, *segment, shares, None, facts.states);
             }
@@ -290,7 +292,7 @@ impl<'a> Divider<'a> {
             counted_to: facts.in_service.last().map_or(hour.hour.start(), |span| span.end()),
             in_service,
             parts: finish(parts, device, in_service)?,
-            doubts: Vec::new(),
+            doubts: merged_doubts(doubts),
         })
     }
 

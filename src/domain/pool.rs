@@ -21,15 +21,24 @@ use super::ids::Name;
 use super::period::Span;
 use super::segment::{DeviceSegments, HourSegments, Segment};
 use super::share::Share;
-use super::tree::{Leaf, LeafKind, Shares, Spot};
+use super::tree::{DoubtKind, Leaf, LeafKind, Shares, Spot};
 use super::units::Instant;
-use super::usage::SliceSize;
+use super::usage::{SliceSize, SourceRank};
 
-/// Whether a device-hour is a pooled device's node's own: some source of the node speaks of who held it.
+/// Whether a device-hour is a pooled device's node's own: some source of the node knows who held it, or which slices
+/// there were. An agent knows also when it says that nobody did; an import that merely vouches for all that it does
+/// not list knows nothing of a device that it does not name.
 #[must_use]
 pub fn has_holding_source(segments: &HourSegments, device: &Name) -> bool {
     let of_device = segments.devices.iter().find(|each| each.device == *device);
-    of_device.is_some_and(|each| each.segments.iter().any(|segment| segment.source.is_some()))
+    let is_agent = |source: usize| {
+        segments.sources.get(source).is_some_and(|source| source.rank == SourceRank::HostAgent)
+    };
+    let knows = |segment: &Segment| {
+        let names = !segment.holders.is_empty() || !segment.layout.is_empty();
+        segment.source.is_some_and(|source| names || is_agent(source))
+    };
+    of_device.is_some_and(|each| each.segments.iter().any(knows))
 }
 
 /// A span of one member, with what was said of the pool then and who has the member.
@@ -128,7 +137,8 @@ impl<'a> Hands<'a> {
             };
             Rc::new(Shares { leaves: vec![leaf], doubts: Vec::new() })
         };
-        Self { model, idle: nobody(LeafKind::Idle), unknown: nobody(LeafKind::Unknown) }
+        // That nobody vouches for it makes it unknown, unless a declared state says better.
+        Self { model, idle: nobody(LeafKind::Idle), unknown: nobody(LeafKind::Idle) }
     }
 
     /// What so many members have in a segment.
@@ -136,11 +146,12 @@ impl<'a> Hands<'a> {
         let wanted: Vec<u64> =
             segment.holders.iter().map(|holder| wanted(hour, holder.slice).into()).collect();
         let sum = wanted.iter().fold(0_u64, |sum, each| sum.saturating_add(*each));
-        if sum > u64::try_from(members).unwrap_or(u64::MAX) {
-            let shares = wanted.iter().map(|each| Share::part_of(*each, sum));
-            let leaves = shares.enumerate().map(|(place, share)| self.used(segment, hour, place, share));
-            let all = Shares { leaves: leaves.collect(), doubts: Vec::new() };
-            return Given { whole: Vec::new(), rest: Rc::new(all) };
+        let count = u64::try_from(members).unwrap_or(u64::MAX);
+        if sum > count {
+            return Given {
+                whole: self.scaled(segment, hour, &wanted, (count, sum)),
+                rest: Rc::clone(&self.idle),
+            };
         }
         let mut whole = Vec::with_capacity(members);
         for (place, count) in wanted.into_iter().enumerate() {
@@ -149,6 +160,56 @@ impl<'a> Hands<'a> {
             whole.extend((0..count).map(|_| Rc::clone(&one)));
         }
         Given { whole, rest: Rc::clone(&self.idle) }
+    }
+
+    /// What members have where more are held than there are: each holder has its part of all of them, laid end to end
+    /// along the members, so that nearly all of these are one holder's, and few are shared.
+    fn scaled(
+        &self,
+        segment: &Segment,
+        hour: &HourSegments,
+        wanted: &[u64],
+        (count, sum): (u64, u64),
+    ) -> Vec<Rc<Shares>> {
+        let (count, sum) = (u128::from(count), u128::from(sum));
+        // In units of one member ÷ `sum`: holder by holder `wanted × count` long, member by member `sum`.
+        let mut ends: Vec<u128> = Vec::with_capacity(wanted.len());
+        let mut at = 0_u128;
+        for each in wanted {
+            at = at.saturating_add(u128::from(*each).saturating_mul(count));
+            ends.push(at);
+        }
+        let mut first = 0_usize;
+        let mut given: Vec<Rc<Shares>> = Vec::new();
+        let mut start = 0_u128;
+        while start < count.saturating_mul(sum) {
+            let end = start.saturating_add(sum);
+            let mut leaves = Vec::new();
+            while let Some(until) = ends.get(first) {
+                let from = first.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+                let part = (*until).min(end).saturating_sub(from.max(start));
+                let part = (i128::try_from(part), i128::try_from(sum));
+                if let (Ok(part), Ok(sum)) = part
+                    && let Ok(share) = Share::new(part, sum)
+                    && !share.is_none()
+                {
+                    leaves.push(self.used(segment, hour, first, share));
+                }
+                if *until > end {
+                    break;
+                }
+                first = first.saturating_add(1);
+            }
+            // Said once, and not of each member.
+            let doubts = if given.is_empty() {
+                vec![(DoubtKind::PoolOverheld, self.model.clone())]
+            } else {
+                Vec::new()
+            };
+            given.push(Rc::new(Shares { leaves, doubts }));
+            start = end;
+        }
+        given
     }
 
     fn used(&self, segment: &Segment, hour: &HourSegments, place: usize, share: Share) -> Leaf {
@@ -191,7 +252,7 @@ mod tests {
     use crate::domain::mapping::MappingRules;
     use crate::domain::segment::Claims;
     use crate::domain::units::Quantity;
-    use crate::domain::usage::{Batch, Coverage, CoverageOf, EvidenceField, Row, Slice, Source, SourceRank};
+    use crate::domain::usage::{Batch, Coverage, CoverageOf, EvidenceField, Row, Slice, Source};
 
     const MINUTE: i64 = 60_000_000;
 
@@ -300,14 +361,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_are_share_each_member() {
+    fn more_than_there_are_have_their_part_of_all() {
         Case::new(&["g1", "g2"], &[("a", 2, span(0, 60)), ("b", 1, span(0, 60))]).check(&[
-            "g1 used b 333333",
-            "g1 used a 666666",
+            "g1 used b 666666",
+            "g1 used a 333333",
             "g1 rounding - 1",
-            "g2 used b 333333",
-            "g2 used a 666666",
-            "g2 rounding - 1",
+            "g2 used a 1000000",
         ]);
     }
 
@@ -318,6 +377,15 @@ mod tests {
         case.check(&["g1 used a 1000000", "g2 used a 500000"]);
         case.rows.push(("b", 1, span(15, 45)));
         case.check(&["g1 used b 166666", "g1 used a 833333", "g1 rounding - 1", "g2 used a 500000"]);
+    }
+
+    #[test]
+    fn what_nobody_reports_on_is_in_maintenance_where_that_is_declared() {
+        let mut case = Case::new(&["g1"], &[]);
+        case.covered.clear();
+        let state = DeclaredState { kind: DeclaredKind::Maintenance, slice: None, span: span(0, 15) };
+        case.states.push(("g1", state));
+        case.check(&["g1 maintenance - 250000", "g1 unknown - 750000"]);
     }
 
     #[test]

@@ -620,6 +620,8 @@ fn fill(segment: &mut Segment, instant: &Account<'_>, places: &Places) -> bool {
     let is_crowded = holders.len() > HOLDERS_MAX || segment.layout.len() > HOLDERS_MAX;
     segment.holders = holders.into_iter().take(HOLDERS_MAX).map(|(holder, _)| holder).collect();
     segment.layout.truncate(HOLDERS_MAX);
+    // Somebody holds what is left: it is not idle.
+    segment.covered &= !is_crowded;
     is_crowded
 }
 
@@ -776,7 +778,6 @@ impl Metered<'_> {
         let counting = energy().map(|claim| claim.source).min_by(first);
         let mut measures: Vec<Measure> = uses()
             .filter(|claim| Some(claim.source) == believed)
-            .take(HOLDERS_MAX)
             .map(|claim| {
                 let cut = |integral: Option<i64>| integral.map(|all| cut_integral(all, claim.span, span));
                 Measure {
@@ -795,6 +796,8 @@ impl Metered<'_> {
             }
             is_same
         });
+        // In natural order, so that it is the same ones that find no room.
+        measures.truncate(HOLDERS_MAX);
         // No source has two counters of one board: where windows overlap, the first by order counts.
         let energy = energy().find(|claim| Some(claim.source) == counting);
         (measures, energy.map(|claim| cut_integral(claim.millijoules, claim.span, span)))
@@ -805,7 +808,9 @@ impl Metered<'_> {
         if self.energy.is_empty() {
             return Vec::new();
         }
-        let is_idle = |segment: &&Segment| segment.holders.is_empty() && segment.measures.is_empty();
+        // Where nobody vouches, nobody knows that nobody held it.
+        let is_idle =
+            |segment: &&Segment| segment.covered && segment.holders.is_empty() && segment.measures.is_empty();
         let idle = merged(segments.iter().filter(is_idle).map(|segment| segment.span));
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Vec::new() };
         let hour = Span::clamped(first.span.start(), last.span.end());

@@ -115,12 +115,19 @@ pub enum DoubtKind {
     LostParent,
     /// A placement was not known, and the one with the most idle was taken.
     LayoutAssumed,
+    /// More devices of a pool are held than it has.
+    PoolOverheld,
 }
 
 impl DoubtKind {
     /// All kinds.
-    pub const ALL: [Self; 4] =
-        [Self::UnknownProfile, Self::IllegalLayout, Self::LostParent, Self::LayoutAssumed];
+    pub const ALL: [Self; 5] = [
+        Self::UnknownProfile,
+        Self::IllegalLayout,
+        Self::LostParent,
+        Self::LayoutAssumed,
+        Self::PoolOverheld,
+    ];
 
     /// The word.
     #[must_use]
@@ -130,6 +137,7 @@ impl DoubtKind {
             Self::IllegalLayout => "illegal_layout",
             Self::LostParent => "lost_parent",
             Self::LayoutAssumed => "layout_assumed",
+            Self::PoolOverheld => "pool_overheld",
         }
     }
 
@@ -829,7 +837,8 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
         let (mut used, mut activity) = (None, None);
         let held = holder.and_then(|at| self.segment.holders.get(at));
         if let Some(held) = held.filter(|_| is_leaf) {
-            let measure = self.measure(held.slice, held.evidence);
+            let is_named = slice.is_some_and(|(_, slice)| slice.id.is_some());
+            let measure = self.measure(held.slice, held.evidence, is_named);
             let measured = measure.map(|measure| self.measured(parent, resolved, &compute, &measure));
             let (active, held) = measured.unwrap_or((None, None));
             if basis != Basis::Allocation {
@@ -938,13 +947,17 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
 
     /// What was measured of a slice's only holder. Of several slices that are alike to the letter and have one holder,
     /// each has its part of what was measured of them together.
-    fn measure(&self, slice: usize, evidence: usize) -> Option<Measure> {
+    fn measure(&self, slice: usize, evidence: usize, is_named: bool) -> Option<Measure> {
         let of = |seen: Option<usize>| {
             self.segment.measures.iter().find(|each| (each.slice, each.evidence) == (slice, seen)).copied()
         };
         let alike = |holder: &&Holder| (holder.slice, holder.evidence) == (slice, evidence);
         let of_slice = |holder: &&Holder| holder.slice == slice;
         let holders = || self.segment.holders.iter();
+        // A slice with an id is there once, however often it is said who holds it.
+        if is_named {
+            return of(Some(evidence)).or_else(|| of(None));
+        }
         let (measure, among) = match of(Some(evidence)) {
             Some(measure) => (measure, holders().filter(alike).count()),
             None => (of(None)?, holders().filter(of_slice).count()),

@@ -143,7 +143,9 @@ fn crowd(rows: &[(Option<&Name>, Span)]) -> BTreeSet<usize> {
     if rows.len() <= HOLDERS_MAX {
         return crowded;
     }
-    let mut in_order: Vec<(usize, &(Option<&Name>, Span))> = rows.iter().enumerate().collect();
+    // A deletion takes no room.
+    let all = rows.iter().enumerate().filter(|(_, (_, span))| !span.is_empty());
+    let mut in_order: Vec<(usize, &(Option<&Name>, Span))> = all.collect();
     in_order.sort_by_key(|(number, (device, span))| (*device, span.start(), span.end(), *number));
     let mut ends: Vec<Instant> = Vec::new();
     let mut of = None;

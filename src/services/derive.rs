@@ -28,6 +28,7 @@ use crate::domain::cost::{DaySums, NodeHour};
 use crate::domain::ids::{Bucket, Name, ScopeId, ScopeKind, TenantId};
 use crate::domain::mapping::MappingRules;
 use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::policy::Policy;
 use crate::domain::pool;
 use crate::domain::price::PriceBook;
 use crate::domain::segment::{Claims, HOLDERS_MAX, HourSegments};
@@ -46,11 +47,13 @@ use crate::store::{
 };
 
 /// What a derivation finds, and finds anew each time.
-const FOUND: [FindingKind; 5] = [
+const FOUND: [FindingKind; 7] = [
     FindingKind::UnknownProfile,
     FindingKind::IllegalLayout,
     FindingKind::LostParent,
     FindingKind::LayoutAssumed,
+    FindingKind::PoolOverheld,
+    FindingKind::HourTooLarge,
     FindingKind::SourceConflict,
 ];
 /// Days that one worker derives at the same time.
@@ -840,6 +843,43 @@ impl DayInputs {
             .filter(|device| self.concerns(device, hour) && self.divides(device, hour, &segments));
         let here: Vec<(&ScopeDevice, Vec<Span>)> =
             here.map(|device| (device, device.in_service_during(hour))).collect();
+        let covered_nanos = segments.covered_nanos;
+        let devices = self.divided(&here, &segments, divider, &policy)?;
+        let node_hour = NodeHour { segments, devices };
+        let (node_hour, body) = match node_hour::encode(&node_hour) {
+            Err(StoreError::TooLarge { bytes, .. }) => {
+                // One hour that cannot be kept holds up no day: it is unknown, and somebody is told.
+                result.findings.push(Finding {
+                    kind: FindingKind::HourTooLarge,
+                    scope: self.home.id,
+                    subject: self.home.name.name.to_string(),
+                    span: hour,
+                    detail: format!("what was said of this hour takes {bytes} bytes; its time is unknown"),
+                });
+                let mut segments = Claims::new().fold(&[hour]).remove(0);
+                segments.covered_nanos = covered_nanos;
+                let devices = self.divided(&here, &segments, divider, &policy)?;
+                let node_hour = NodeHour { segments, devices };
+                let body = node_hour::encode(&node_hour)?;
+                (node_hour, body)
+            }
+            body => (node_hour, body?),
+        };
+        let next = StoredHour { hour: hour.start(), body, batches_hash, covered_nanos };
+        if stored != Some(&next) {
+            result.changed.push(next);
+        }
+        Ok(node_hour)
+    }
+
+    /// The devices in service, divided by what was said.
+    fn divided(
+        &self,
+        here: &[(&ScopeDevice, Vec<Span>)],
+        segments: &HourSegments,
+        divider: &mut Divider<'_>,
+        policy: &Policy,
+    ) -> Result<Vec<DeviceHour>, ServiceError> {
         let facts = here.iter().map(|(device, in_service)| DeviceFacts {
             device: &device.device,
             memory_mib: device.memory_mib,
@@ -847,23 +887,15 @@ impl DayInputs {
             states: &device.states,
         });
         let claimed = |device: &Name| segments.devices.iter().find(|each| each.device == *device);
-        let devices = match self.home.name.kind {
+        match self.home.name.kind {
             ScopeKind::Node => facts
-                .map(|facts| divider.divide(&facts, &segments, claimed(&facts.device.uuid), &policy))
-                .collect::<Result<Vec<_>, _>>()?,
+                .map(|facts| Ok(divider.divide(&facts, segments, claimed(&facts.device.uuid), policy)?))
+                .collect(),
             ScopeKind::Pool => {
                 let members: Vec<DeviceFacts<'_>> = facts.collect();
-                divider.divide_pool(&members, &segments, claimed(&self.home.name.name))?
+                Ok(divider.divide_pool(&members, segments, claimed(&self.home.name.name))?)
             }
-        };
-        let covered_nanos = segments.covered_nanos;
-        let node_hour = NodeHour { segments, devices };
-        let body = node_hour::encode(&node_hour)?;
-        let next = StoredHour { hour: hour.start(), body, batches_hash, covered_nanos };
-        if stored != Some(&next) {
-            result.changed.push(next);
         }
-        Ok(node_hour)
     }
 
     /// A hash over the batches that meet an hour, whatever the order in which they came.
@@ -935,6 +967,11 @@ impl DayInputs {
                 FindingKind::LostParent,
                 format!("{on}/{about}"),
                 format!("a slice lies inside {about}, which did not exist then; its time is unknown"),
+            ),
+            DoubtKind::PoolOverheld => (
+                FindingKind::PoolOverheld,
+                self.home.name.name.to_string(),
+                "more devices were held than there were; each holder has its part of all of them".to_owned(),
             ),
             DoubtKind::LayoutAssumed => (
                 FindingKind::LayoutAssumed,

@@ -119,6 +119,7 @@ fn store_says(error: &StoreError) -> String {
             format!("{error}: {source}")
         }
         StoreError::Corrupt { .. }
+        | StoreError::TooLarge { .. }
         | StoreError::Setup(_)
         | StoreError::InUse { .. }
         | StoreError::LeaseLost { .. }

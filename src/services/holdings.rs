@@ -59,6 +59,16 @@ impl Fleet {
         Ok(())
     }
 
+    /// The most devices that a pool had at an instant of a span.
+    fn pool_size(&self, pool: &Name, span: Span) -> usize {
+        let services = || self.pools.get(pool).into_iter().flatten().filter(|service| service.meets(span));
+        // Where most of them are there at once, one of them begins, or the span does.
+        let instants = services().map(|service| service.clip(span).start()).chain([span.start()]);
+        let at = |instant: Instant| services().filter(|service| service.contains(instant)).count();
+        let distinct: BTreeSet<Instant> = instants.collect();
+        distinct.into_iter().map(at).max().unwrap_or(0)
+    }
+
     /// Refuses a pool that had no device in service at any time of a span.
     fn check_pool(&self, pool: &Name, span: Span) -> Result<(), String> {
         let services = self.pools.get(pool).ok_or_else(|| format!("pool {pool} is not in the inventory"))?;
@@ -706,6 +716,10 @@ fn read_pooled(
     };
     let span = read_span(row, now)?;
     fleet.check_pool(&pool, span)?;
+    let most = fleet.pool_size(&pool, span);
+    if usize::try_from(count).is_ok_and(|count| count > most) {
+        return Err(format!("gpus {count}: pool {pool} never had more than {most} of them in {span}"));
+    }
     let evidence = read_evidence(row, workload)?;
     let slice = Slice::plain(pool.clone(), mode, size);
     let scope = ScopeName { kind: ScopeKind::Pool, name: pool };

@@ -291,6 +291,12 @@ impl Application<'_> {
                 marks::mark_hours(self.scope, self.tx, each, MarkKind::Fold, hours).await?;
             }
         }
+        // A device-hour with several intervals may now be another pool's than the one that is marked above.
+        for node in scopes.values().filter(|each| each.name.kind == ScopeKind::Node) {
+            if let Some(hours) = dirty.get(&node.id) {
+                super::pools::mark(self.scope, self.tx, node, hours).await?;
+            }
+        }
         Ok(outcome)
     }
 

@@ -30,6 +30,14 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What is to be stored is more than can be kept.
+    #[error("{what} is of {bytes} bytes, more than can be kept")]
+    TooLarge {
+        /// What was to be stored.
+        what: &'static str,
+        /// How large it is.
+        bytes: usize,
+    },
     /// The database is not set up for this program.
     #[error("{0}")]
     Setup(String),

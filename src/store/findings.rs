@@ -16,6 +16,10 @@ pub enum FindingKind {
     LostParent,
     /// A placement was not known; the one that leaves the most was taken.
     LayoutAssumed,
+    /// More devices of a pool were held than it had; each holder has its part of all of them.
+    PoolOverheld,
+    /// What sources said of an hour is more than can be kept; it is unknown.
+    HourTooLarge,
     /// Two sources claimed one device at one time; one was believed.
     SourceConflict,
     /// A signed batch could not be read; its bytes are kept and its span is unknown.
@@ -33,6 +37,8 @@ impl FindingKind {
             Self::IllegalLayout => "illegal_layout",
             Self::LostParent => "lost_parent",
             Self::LayoutAssumed => "layout_assumed",
+            Self::PoolOverheld => "pool_overheld",
+            Self::HourTooLarge => "hour_too_large",
             Self::SourceConflict => "source_conflict",
             Self::BatchSetAside => "batch_set_aside",
             Self::CoverageLost => "coverage_lost",

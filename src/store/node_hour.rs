@@ -21,7 +21,8 @@ use crate::domain::tree::DoubtKind;
 use crate::domain::units::{Instant, Quantity};
 use crate::domain::usage::{Evidence, EvidenceField, Slice, SliceSize, Source, SourceRank, VgpuScheduler};
 
-/// Largest unpacked body. Acceptance bounds how many holders a device has at once, so none comes near it.
+/// Largest unpacked body. The fold bounds what a device may have in an hour; what is still larger is a node of many
+/// such devices, or of holders with long names, and its hour is unknown.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The revision of an open month.
@@ -259,7 +260,7 @@ fn text(name: &Name) -> String {
 /// Writes a node-hour as its body. Equal node-hours have equal bytes.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] when the compressor fails.
+/// [`StoreError::TooLarge`]; [`StoreError::Corrupt`] when the compressor fails.
 pub fn encode(hour: &NodeHour) -> Result<Vec<u8>, StoreError> {
     let segments = &hour.segments;
     let start = segments.hour.start();
@@ -338,7 +339,7 @@ pub fn encode(hour: &NodeHour) -> Result<Vec<u8>, StoreError> {
     };
     let json = serde_json::to_vec(&body).map_err(corrupt)?;
     if json.len() > BYTES_MAX {
-        return Err(corrupt(format!("{} bytes are more than {BYTES_MAX}", json.len())));
+        return Err(StoreError::TooLarge { what: "a node-hour's body", bytes: json.len() });
     }
     zstd::bulk::compress(&json, 1).map_err(corrupt)
 }

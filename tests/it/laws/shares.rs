@@ -437,6 +437,8 @@ impl<'a> Tree<'a, '_> {
             .iter()
             .filter(|(other, seen)| *other == slice && (own.is_none() || *seen == evidence))
             .count();
+        // A slice with an id is there once.
+        let alike = if slice.id.is_some() { 1 } else { alike };
         let part = |all: &Option<i64>| all.map(|all| all / i64::try_from(alike.max(1)).unwrap());
         let (active, held) = (part(active), part(held));
         let billionths = |share: Exact| {

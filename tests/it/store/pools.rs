@@ -199,9 +199,14 @@ on_both_databases! {
         let outcome = import(platform, INVENTORY, JOBS).await;
         assert_eq!(outcome.inventory.repooled, 3);
         platform.derive().await;
-        // What was vouched for before the pool was known is each device's own.
-        assert_eq!(shown(platform).await, ["n1 platform idle 24.000000 -", "n2 platform idle 24.000000 -"]);
-        platform.assert_well().await;
+        // That an import had vouched for all it did not list says nothing of a device that it never named.
+        assert_eq!(shown(platform).await, [
+            "big acme used 6.250000 -",
+            "big beta used 3.250000 -",
+            "big platform idle 26.500000 -",
+            "n2 platform idle 12.000000 -",
+        ]);
+        assert_rebuilt(platform).await;
 
         let other = TestPlatform::another(platform).await;
         filled(&other).await;
@@ -225,8 +230,43 @@ on_both_databases! {
         import(&other, INVENTORY, JOBS).await;
         other.derive().await;
         other.assert_well().await;
-        // Its own coverage was stored while it was in no pool, and it stays what it says.
-        assert_eq!(shown(&other).await.last().map(String::as_str), Some("n2 platform idle 24.000000 -"));
+        assert_eq!(shown(&other).await, shown(platform).await);
+    }
+
+    async fn an_hour_that_becomes_another_pools_is_derived_there(platform: &TestPlatform) {
+        // One device in two pools within an hour: the hour is the first one's, all of it.
+        let table = |end: &str| {
+            let (head, from) = ("node,gpu_uuid,gpu_model,in_service_from,in_service_to,pool", at("06-09T00:00"));
+            let (first, second, last) = (at(end), at("06-09T01:30"), at("06-09T12:00"));
+            format!("{head}\nn1,g1,A10,{from},{first},big\nn1,g1,A10,{second},{last},small\n")
+        };
+        let jobs = intervals_table("j1 acme big 1 00:00 00:30");
+        import_text(platform, "slurm", None, &table("06-09T01:10"), &jobs).await.expect("a good file");
+        platform.derive().await;
+        platform.assert_well().await;
+        // The first interval now ends before the hour, and nothing else of the node changes.
+        let outcome = import_text(platform, "slurm", None, &table("06-09T00:50"), &jobs).await;
+        assert_eq!(outcome.expect("a good file").inventory.ended, 1);
+        platform.derive().await;
+        assert_eq!(shown(platform).await, [
+            "big acme used 0.500000 -",
+            "big platform idle 0.333333 -",
+            "small platform idle 10.500000 -",
+        ]);
+        assert_rebuilt(platform).await;
+    }
+
+    async fn a_line_with_more_than_the_pool_ever_had_is_refused(platform: &TestPlatform) {
+        let jobs = intervals_table("j1 acme big 4 02:00 03:00");
+        let outcome = import_text(platform, "slurm", None, &inventory_table(INVENTORY), &jobs).await;
+        let bad = outcome.expect("a good file").bad;
+        assert!(bad[0].reason.starts_with("gpus 4: pool big never had more than 3 of them in "), "{bad:?}");
+    }
+
+    async fn more_than_there_are_is_found(platform: &TestPlatform) {
+        filled(platform).await;
+        let found = platform.findings().await;
+        assert!(found.iter().any(|(kind, _)| kind == "pool_overheld"), "{found:?}");
     }
 
     async fn a_state_of_a_member_marks_its_pool(platform: &TestPlatform) {
