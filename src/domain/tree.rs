@@ -22,6 +22,9 @@ use super::usage::{Slice, SliceSize, VgpuScheduler};
 
 const BYTES_PER_MIB: i128 = 1 << 20;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
+/// How many slices may lie around each other. Nothing nests deeper than device, GPU instance, compute instance, vGPU
+/// and client; what does is taken for lost.
+const DEPTH_MAX: usize = 16;
 /// The unit in which framebuffers are packed: the smallest one is 512 MiB.
 const FRAMEBUFFER_UNIT_MIB: u32 = 512;
 /// A board of 1 TiB; an operator's catalogue may say more, and is packed as far as this.
@@ -111,7 +114,7 @@ pub enum DoubtKind {
     UnknownProfile,
     /// A layout that cannot be: the device's time is unknown.
     IllegalLayout,
-    /// A slice inside one that does not exist: its time is unknown.
+    /// A slice inside one that does not exist, or inside too many: its time is unknown.
     LostParent,
     /// A placement was not known, and the one with the most idle was taken.
     LayoutAssumed,
@@ -657,7 +660,7 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
     fn find_lost(&mut self) {
         let is_lost = |start: usize| {
             let mut at = start;
-            for _ in 0..=self.nodes.len() {
+            for _ in 0..DEPTH_MAX {
                 match self.nodes.get(at).and_then(|node| node.parent) {
                     Some(0) => return false,
                     Some(parent) => at = parent,

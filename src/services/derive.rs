@@ -966,7 +966,9 @@ impl DayInputs {
             DoubtKind::LostParent => (
                 FindingKind::LostParent,
                 format!("{on}/{about}"),
-                format!("a slice lies inside {about}, which did not exist then; its time is unknown"),
+                format!(
+                    "a slice lies inside {about}, which did not exist then or lies too deep; its time is unknown"
+                ),
             ),
             DoubtKind::PoolOverheld => (
                 FindingKind::PoolOverheld,

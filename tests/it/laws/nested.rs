@@ -188,6 +188,24 @@ fn a_counter_that_ran_wild_costs_no_more_than_its_energy() {
     assert!(!shown(&world).is_empty());
 }
 
+// Nothing nests so deep, and what says it does must not take the program down.
+#[test]
+fn a_chain_of_slices_without_an_end_is_unknown_and_harms_nobody() {
+    let names: Vec<String> = (0..200).map(|number| format!("s{number}")).collect();
+    let slices: Vec<(Slice, Option<usize>)> = names
+        .iter()
+        .enumerate()
+        .map(|(at, id)| {
+            let parent = at.checked_sub(1).map(|before| name(&names[before]));
+            let size = SliceSize::Declared(900_000);
+            let slice = Slice::plain(device_name(0), SharingMode::TimeSlicing, size);
+            (Slice { id: Some(name(id)), parent, ..slice }, (at == 199).then_some(0))
+        })
+        .collect();
+    let parts = shown(&hour_of("L40S", &slices));
+    assert!(parts.iter().any(|part| part.starts_with("unknown ")), "{parts:?}");
+}
+
 /// Slices of a few names that hang in each other in any way, in circles too.
 fn tangles() -> impl Strategy<Value = Vec<(Slice, Option<usize>)>> {
     let id = || option::of((0..4_usize).prop_map(|at| name(["a", "b", "c", "d"][at])));
