@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::args::{CatalogueLoadArguments, CatalogueShowArguments};
 use super::wait::until_derived;
-use super::{Ending, show, tell};
+use super::{Ending, read_text, show, tell};
 use crate::domain::catalogue::{Board, VgpuType};
 use crate::domain::ids::Name;
 use crate::services::catalogue::{self, CatalogueView};
@@ -21,11 +21,7 @@ pub(super) async fn load(
     worker: &Worker,
     arguments: &CatalogueLoadArguments,
 ) -> Result<Ending, ServiceError> {
-    let file = arguments.file.display().to_string();
-    let text = std::fs::read_to_string(&arguments.file).map_err(|error| ServiceError::File {
-        file: file.clone(),
-        reason: format!("cannot be read: {error}"),
-    })?;
+    let (file, text) = read_text(&arguments.file)?;
     let outcome = catalogue::load(platform, &file, &text).await?;
     let done = if outcome.is_new { "loaded" } else { "nothing changed" };
     let rows = format!(

@@ -13,6 +13,8 @@ pub use args::{
     Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, WorkerArguments,
 };
 
+use std::path::Path;
+
 use crate::services::ctx::Platform;
 use crate::services::derive::Worker;
 use crate::services::error::ServiceError;
@@ -69,6 +71,15 @@ pub async fn run(platform: &Platform, worker: &Worker, command: &Command) -> Res
         Command::Doctor => doctor::run(platform).await,
         // `main` runs these itself: they are other edges.
         Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
+    }
+}
+
+/// A file that an operator names, and its text: what it is called in errors comes first.
+fn read_text(path: &Path) -> Result<(String, String), ServiceError> {
+    let file = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((file, text)),
+        Err(error) => Err(ServiceError::File { file, reason: format!("cannot be read: {error}") }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::args::LoadArguments;
 use super::wait::until_derived;
-use super::{Ending, tell};
+use super::{Ending, read_text, tell};
 use crate::services::ctx::Platform;
 use crate::services::derive::Worker;
 use crate::services::error::ServiceError;
@@ -13,11 +13,7 @@ pub(super) async fn run(
     worker: &Worker,
     arguments: &LoadArguments,
 ) -> Result<Ending, ServiceError> {
-    let file = arguments.file.display().to_string();
-    let text = std::fs::read_to_string(&arguments.file).map_err(|error| ServiceError::File {
-        file: file.clone(),
-        reason: format!("cannot be read: {error}"),
-    })?;
+    let (file, text) = read_text(&arguments.file)?;
     let outcome = pricing::load(platform, &file, &text).await?;
     let done = if outcome.is_new { "published" } else { "was published before; nothing changed" };
     let (name, revision, prices) = (&outcome.name, outcome.revision, outcome.prices);

@@ -97,39 +97,32 @@ const fn sender(is_import: bool) -> usage_v1::Sender {
 
 /// Nobody may declare the platform's own name as a tenant.
 fn refuse_reserved_tenants(decoded: &mut Decoded) {
-    let evidence = std::mem::take(&mut decoded.batch.evidence);
+    let Decoded { batch: Batch { rows, evidence, .. }, row_numbers, refused, .. } = decoded;
     let reserved = |seen: Option<&Evidence>| {
         seen.and_then(|seen| seen.get(EvidenceField::Tenant))
             .is_some_and(|name| name.as_str() == PLATFORM_NAME)
     };
-    refuse_rows(decoded, |row| {
+    refuse("rows", row_numbers, rows, refused, |row| {
         reserved(evidence.get(row.evidence))
             .then(|| format!("declares the reserved tenant `{PLATFORM_NAME}`"))
     });
-    decoded.batch.evidence = evidence;
 }
 
 /// Refuses the rows that would give a device more than [`HOLDERS_MAX`] holders at once, or as many existing slices or
 /// measures: each makes every segment of the others longer. The first in order of time stay.
 fn refuse_crowds(decoded: &mut Decoded) {
-    let slices = std::mem::take(&mut decoded.batch.slices);
+    let Decoded { batch, row_numbers, layout_numbers, usage_numbers, refused, .. } = decoded;
+    let Batch { slices, rows, layout, usage, .. } = batch;
     let device = |slice: usize| slices.get(slice).map(|slice| &slice.device);
-    let rows = decoded.batch.rows.iter().map(|row| (device(row.slice), row.span));
-    let crowded = crowd(&rows.collect::<Vec<_>>());
+    let crowded = crowd(&rows.iter().map(|row| (device(row.slice), row.span)).collect::<Vec<_>>());
     let mut at = 0..;
-    refuse_rows(decoded, |_| reason(&crowded, at.next(), "holders"));
-    let Decoded { batch, layout_numbers, usage_numbers, refused, .. } = decoded;
-    let rows = batch.layout.iter().map(|row| (device(row.slice), row.span));
-    let crowded = crowd(&rows.collect::<Vec<_>>());
+    refuse("rows", row_numbers, rows, refused, |_| reason(&crowded, at.next(), "holders"));
+    let crowded = crowd(&layout.iter().map(|row| (device(row.slice), row.span)).collect::<Vec<_>>());
     let mut at = 0..;
-    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |_| {
-        reason(&crowded, at.next(), "slices")
-    });
-    let rows = batch.usage.iter().map(|row| (device(row.slice), row.span));
-    let crowded = crowd(&rows.collect::<Vec<_>>());
+    refuse("layout", layout_numbers, layout, refused, |_| reason(&crowded, at.next(), "slices"));
+    let crowded = crowd(&usage.iter().map(|row| (device(row.slice), row.span)).collect::<Vec<_>>());
     let mut at = 0..;
-    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |_| reason(&crowded, at.next(), "measures"));
-    decoded.batch.slices = slices;
+    refuse("usage", usage_numbers, usage, refused, |_| reason(&crowded, at.next(), "measures"));
 }
 
 fn reason(crowded: &BTreeSet<usize>, at: Option<usize>, what: &str) -> Option<String> {
@@ -164,16 +157,21 @@ fn crowd(rows: &[(Option<&Name>, Span)]) -> BTreeSet<usize> {
     crowded
 }
 
-/// Refuses the rows for which `why` has a reason.
-fn refuse_rows(decoded: &mut Decoded, mut why: impl FnMut(&Row) -> Option<String>) {
-    let numbers = std::mem::take(&mut decoded.row_numbers);
-    let rows = std::mem::take(&mut decoded.batch.rows);
-    for (number, row) in numbers.into_iter().zip(rows) {
+/// Refuses the entries of a table for which `why` has a reason.
+fn refuse<T>(
+    table: &str,
+    numbers: &mut Vec<usize>,
+    rows: &mut Vec<T>,
+    refused: &mut Vec<Refusal>,
+    mut why: impl FnMut(&T) -> Option<String>,
+) {
+    let all = std::mem::take(numbers).into_iter().zip(std::mem::take(rows));
+    for (number, row) in all {
         match why(&row) {
-            Some(reason) => decoded.refused.push(Refusal { pointer: format!("/rows/{number}"), reason }),
+            Some(reason) => refused.push(Refusal { pointer: format!("/{table}/{number}"), reason }),
             None => {
-                decoded.row_numbers.push(number);
-                decoded.batch.rows.push(row);
+                numbers.push(number);
+                rows.push(row);
             }
         }
     }
@@ -425,71 +423,36 @@ impl Arrival {
 
 /// Of a pool it is said how many whole devices are held, and no more.
 fn refuse_parts(decoded: &mut Decoded) {
-    let slices = std::mem::take(&mut decoded.batch.slices);
+    let Decoded { batch, row_numbers, layout_numbers, usage_numbers, energy_numbers, refused, .. } = decoded;
+    let Batch { slices, rows, layout, usage, energy, .. } = batch;
     let is_whole = |slice: &Slice| {
         let plain = Slice::plain(slice.device.clone(), slice.mode, slice.size.clone());
         matches!(slice.size, SliceSize::Devices(_)) && slice.mode.takes_whole_device() && *slice == plain
     };
-    refuse_rows(decoded, |row| {
+    refuse("rows", row_numbers, rows, refused, |row| {
         let slice = slices.get(row.slice)?;
         (!is_whole(slice)).then(|| "a pool's devices are held whole, so many of them".to_owned())
     });
-    decoded.batch.slices = slices;
     let why = || Some("a pool has no slices, and nothing is measured of it".to_owned());
-    let Decoded { batch, layout_numbers, usage_numbers, energy_numbers, refused, .. } = decoded;
-    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |_| why());
-    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |_| why());
-    refuse_of("energy", energy_numbers, &mut batch.energy, refused, |_| why());
+    refuse("layout", layout_numbers, layout, refused, |_| why());
+    refuse("usage", usage_numbers, usage, refused, |_| why());
+    refuse("energy", energy_numbers, energy, refused, |_| why());
 }
 
 /// A device that is another node's, or nobody's, cannot be held here.
 fn refuse_foreign_devices(decoded: &mut Decoded, homed: &BTreeSet<Name>, node: &Name) {
-    let slices = std::mem::take(&mut decoded.batch.slices);
-    refuse_rows(decoded, |row| {
-        let device = slices.get(row.slice).map(|slice| &slice.device)?;
-        (!homed.contains(device)).then(|| format!("device {device} never was in service on {node}"))
-    });
+    let Decoded { batch, refused, .. } = decoded;
+    let Batch { slices, rows, coverage, layout, usage, energy, .. } = batch;
     let of = |slice: usize| slices.get(slice).map(|slice| &slice.device);
     let foreign = |device: Option<&Name>| {
         let device = device?;
         (!homed.contains(device)).then(|| format!("device {device} never was in service on {node}"))
     };
-    let Decoded { batch, layout_numbers, usage_numbers, energy_numbers, refused, .. } = decoded;
-    refuse_of("layout", layout_numbers, &mut batch.layout, refused, |row| foreign(of(row.slice)));
-    refuse_of("usage", usage_numbers, &mut batch.usage, refused, |row| foreign(of(row.slice)));
-    refuse_of("energy", energy_numbers, &mut batch.energy, refused, |row| foreign(Some(&row.device)));
-    decoded.batch.slices = slices;
-    let numbers = std::mem::take(&mut decoded.coverage_numbers);
-    let coverage = std::mem::take(&mut decoded.batch.coverage);
-    for (number, each) in numbers.into_iter().zip(coverage) {
-        if homed.contains(&each.device) {
-            decoded.coverage_numbers.push(number);
-            decoded.batch.coverage.push(each);
-        } else {
-            let reason = format!("device {} never was in service on {node}", each.device);
-            decoded.refused.push(Refusal { pointer: format!("/coverage/{number}"), reason });
-        }
-    }
-}
-
-/// Refuses the entries of a table for which `why` has a reason.
-fn refuse_of<T>(
-    table: &str,
-    numbers: &mut Vec<usize>,
-    rows: &mut Vec<T>,
-    refused: &mut Vec<Refusal>,
-    mut why: impl FnMut(&T) -> Option<String>,
-) {
-    let all = std::mem::take(numbers).into_iter().zip(std::mem::take(rows));
-    for (number, row) in all {
-        match why(&row) {
-            Some(reason) => refused.push(Refusal { pointer: format!("/{table}/{number}"), reason }),
-            None => {
-                numbers.push(number);
-                rows.push(row);
-            }
-        }
-    }
+    refuse("rows", &mut decoded.row_numbers, rows, refused, |row| foreign(of(row.slice)));
+    refuse("layout", &mut decoded.layout_numbers, layout, refused, |row| foreign(of(row.slice)));
+    refuse("usage", &mut decoded.usage_numbers, usage, refused, |row| foreign(of(row.slice)));
+    refuse("energy", &mut decoded.energy_numbers, energy, refused, |row| foreign(Some(&row.device)));
+    refuse("coverage", &mut decoded.coverage_numbers, coverage, refused, |each| foreign(Some(&each.device)));
 }
 
 /// The tenants and projects that the built-in import rule makes. An operator's rule may send the evidence
@@ -530,16 +493,20 @@ pub fn read_stored(batch: &StoredBatch, scope: &ScopeName, is_import: bool) -> R
     let Some(refused) = &batch.refused else { return Ok(decoded) };
     let refused: Vec<Refusal> = serde_json::from_str(refused).map_err(|error| error.to_string())?;
     let refused: BTreeSet<&str> = refused.iter().map(|each| each.pointer.as_str()).collect();
-    let keeps = |table: &str, number: &usize| !refused.contains(format!("/{table}/{number}").as_str());
-    let mut numbers = decoded.row_numbers.iter();
-    decoded.batch.rows.retain(|_| numbers.next().is_none_or(|number| keeps("rows", number)));
-    let mut numbers = decoded.coverage_numbers.iter();
-    decoded.batch.coverage.retain(|_| numbers.next().is_none_or(|number| keeps("coverage", number)));
-    let mut numbers = decoded.layout_numbers.iter();
-    decoded.batch.layout.retain(|_| numbers.next().is_none_or(|number| keeps("layout", number)));
-    let mut numbers = decoded.usage_numbers.iter();
-    decoded.batch.usage.retain(|_| numbers.next().is_none_or(|number| keeps("usage", number)));
-    let mut numbers = decoded.energy_numbers.iter();
-    decoded.batch.energy.retain(|_| numbers.next().is_none_or(|number| keeps("energy", number)));
+    let batch = &mut decoded.batch;
+    keep_taken("rows", &decoded.row_numbers, &mut batch.rows, &refused);
+    keep_taken("coverage", &decoded.coverage_numbers, &mut batch.coverage, &refused);
+    keep_taken("layout", &decoded.layout_numbers, &mut batch.layout, &refused);
+    keep_taken("usage", &decoded.usage_numbers, &mut batch.usage, &refused);
+    keep_taken("energy", &decoded.energy_numbers, &mut batch.energy, &refused);
     Ok(decoded)
+}
+
+/// Takes away the entries of a table whose pointers were refused.
+fn keep_taken<T>(table: &str, numbers: &[usize], rows: &mut Vec<T>, refused: &BTreeSet<&str>) {
+    let mut numbers = numbers.iter();
+    rows.retain(|_| {
+        let number = numbers.next();
+        number.is_none_or(|number| !refused.contains(format!("/{table}/{number}").as_str()))
+    });
 }

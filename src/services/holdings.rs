@@ -333,11 +333,9 @@ type NamedLine = (Span, Slice, u64);
 type HoldingKey = (Name, Name, Option<Name>, Instant, ScopeKind);
 
 const REQUIRED: [&str; 6] = ["workload", "node", "gpu_uuid", "mode", "start", "end"];
-const OPTIONAL: [&str; 16] = [
-    "pool",
-    "gpus",
-    "tenant",
-    "project",
+const OPTIONAL: [&str; 4] = ["pool", "gpus", "tenant", "project"];
+/// The optional columns that say what only one device has: a line of a pool leaves them empty.
+const OPTIONAL_OF_DEVICE: [&str; 12] = [
     "profile",
     "share_ppm",
     "replicas",
@@ -369,7 +367,8 @@ impl Holdings {
         let mut seen: HashMap<HoldingKey, u64> = HashMap::new();
         // Instances that no table of slices states exist while they are held.
         let mut implied: Vec<(ScopeName, Holding, u64)> = Vec::new();
-        let columns = Table::read(input, file, &REQUIRED, &OPTIONAL, |line, row| {
+        let optional = [&OPTIONAL[..], &OPTIONAL_OF_DEVICE[..]].concat();
+        let columns = Table::read(input, file, &REQUIRED, &optional, |line, row| {
             holdings.lines += 1;
             let read = row.and_then(|row| read_holding(&row, fleet, slices, now));
             let added = read.and_then(|(scope, holding)| {
@@ -679,25 +678,9 @@ fn read_pooled(
     fleet: &Fleet,
     now: Instant,
 ) -> Result<(ScopeName, Holding), String> {
-    /// What only one device has.
-    const FOREIGN: [&str; 14] = [
-        "node",
-        "gpu_uuid",
-        "profile",
-        "share_ppm",
-        "replicas",
-        "thread_percent",
-        "memory_limit_mib",
-        "slice",
-        "parent",
-        "placement",
-        "scheduler",
-        "power",
-        "sm_active_seconds",
-        "memory_gib_seconds",
-    ];
     let workload = row.name("workload")?;
-    if let Some(column) = FOREIGN.into_iter().find(|column| !row.text(column).is_empty()) {
+    let mut foreign = ["node", "gpu_uuid"].into_iter().chain(OPTIONAL_OF_DEVICE);
+    if let Some(column) = foreign.find(|column| !row.text(column).is_empty()) {
         return Err(format!(
             "{column} is given, but the line is of a pool, whose devices have no names there"
         ));
