@@ -10,6 +10,7 @@
 //! * **coverage**: the spans for which a source vouches that what it did not report was not there.
 //! * **segment**: a maximal span of constant layout, holders and source on one device.
 //! * **device-hour**: one device in one billing hour; **part**: what it is divided into.
+//! * **role, permission**: what a credential is for; what it may do.
 //! * **price book, item**: effective-dated prices; one version's price for one key.
 //!
 //! Does not own: storage, messages, the network, the clock, randomness. Time comes in as an argument.
@@ -34,6 +35,7 @@
 /// journal, also where only an embedded table changed; an installation that is behind derives everything anew.
 pub const DERIVATION: i64 = 2;
 
+pub mod access;
 pub mod allocation;
 pub mod catalogue;
 pub mod cost;
