@@ -1,7 +1,7 @@
 //! Fatia: multi-tenant GPU chargeback and licenses.
 //!
 //! Floors, each importing only those below it: `domain` (values and decisions) → `store`, `wire` (tables and
-//! messages) → `services` (one function a request) → the edges (`cli`, `worker`). The map is ARCHITECTURE.md.
+//! messages) → `services` (one function a request) → the edges (`cli`, `http`, `worker`). The map is ARCHITECTURE.md.
 
 pub mod domain;
 pub mod wire;
@@ -15,5 +15,7 @@ pub mod store;
 pub mod cli;
 #[cfg(feature = "server")]
 pub mod config;
+#[cfg(feature = "server")]
+pub mod http;
 #[cfg(feature = "server")]
 pub mod worker;

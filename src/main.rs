@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
-use fatia::cli::{Arguments, Command, Ending, WorkerArguments};
-use fatia::config::Settings;
+use fatia::cli::{self, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door};
+use fatia::config::{HttpSettings, LogFormat, Settings};
 use fatia::domain::units::Instant;
 use fatia::services::ctx::{BillingSettings, Clock, Platform};
 use fatia::services::derive::Worker;
 use fatia::services::error::ServiceError;
 use fatia::store::{Store, migrate};
+use fatia::wire::token;
+use fatia::{http, worker};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     let settings = match Settings::load(&arguments.data, arguments.config.as_deref()) {
         Ok(settings) => settings,
         Err(error) => return fail(&error.into(), 1),
     };
+    log_as(settings.log.format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into(), 1),
@@ -32,6 +33,18 @@ fn main() -> ExitCode {
             let code = error.downcast_ref::<ServiceError>().map_or(1, Ending::code_of);
             fail(&error, code)
         }
+    }
+}
+
+/// Logs to standard error. What is logged holds no secret: no token, no URL with a password, no body.
+fn log_as(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn,actix_server=warn"));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }
 
@@ -49,6 +62,11 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
         tracing::info!("the schema is up to date");
         return Ok(Ending::Done);
     }
+    if cli::is_for_a_service(&arguments.command)
+        && let Some(server) = door::find(&arguments.data)
+    {
+        return Ok(cli::run(&Target::Server(server), &arguments.command, random).await?);
+    }
     let clock = SystemClock;
     let started = clock.now();
     let store = match &settings.database.url {
@@ -59,25 +77,110 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
     };
     let store = store.map_err(ServiceError::Store)?;
     let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("no random bytes: {error}"))?;
+    random(&mut seed).map_err(anyhow::Error::msg)?;
     let billing = BillingSettings { zone: settings.billing.zone, currency: settings.billing.currency };
     let platform = Platform::open(store, fatia::config::actor(), Arc::new(clock), billing, seed).await?;
-    let worker = worker(&arguments.command, settings, started);
+    let worker = this_worker(&arguments.command, settings, started);
     match &arguments.command {
-        Command::Worker(WorkerArguments { once: true, .. }) => {
-            fatia::worker::run_once(&platform, &worker).await?
-        }
+        Command::Worker(WorkerArguments { once: true, .. }) => worker::run_once(&platform, &worker).await?,
         Command::Worker(WorkerArguments { once: false, .. }) => {
             tracing::info!(worker = %worker.holder, "working on {}", platform.store.describe());
-            fatia::worker::run(&platform, &worker, stopped()).await?;
+            worker::run(&platform, &worker, stopped()).await?;
         }
-        command => return Ok(fatia::cli::run(&platform, &worker, command).await?),
+        Command::Serve(options) => serve(&platform, &worker, arguments, options, settings).await?,
+        command => return Ok(cli::run(&Target::Here(&platform, &worker), command, random).await?),
     }
     Ok(Ending::Done)
 }
 
+/// Answers, and derives, until asked to stop: then requests that are under way end, and what is begun is finished.
+async fn serve(
+    platform: &Platform,
+    holder: &Worker,
+    arguments: &Arguments,
+    options: &ServeArguments,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let mut bytes = [0; 40];
+    random(&mut bytes).map_err(anyhow::Error::msg)?;
+    let minted = token::mint(&bytes);
+    let door_settings = http_settings(&settings.http, options)?;
+    let running =
+        http::start(platform, http::Door { settings: door_settings, token: minted.clone(), random })?;
+    let door = door::open(&arguments.data, running.local, &minted.text)?;
+    let scheme = if running.is_tls { "https" } else { "http" };
+    let address = format!("{scheme}://{}", running.address);
+    tracing::info!(%address, "answering on {address} from {}", platform.store.describe());
+    {
+        use std::io::Write;
+        let token = if options.print_token { format!(" token={}", minted.text) } else { String::new() };
+        let mut out = std::io::stdout();
+        let _closed_by_its_reader = writeln!(out, "ready {address}{token}").and_then(|()| out.flush());
+    }
+    let (stop, mut stopping) = tokio::sync::watch::channel(false);
+    let until_told = async move {
+        let _ended = stopping.wait_for(|told| *told).await;
+    };
+    let derives = !options.no_worker || platform.store.is_embedded();
+    let work = async {
+        if derives {
+            worker::run(platform, holder, until_told).await
+        } else {
+            until_told.await;
+            Ok(())
+        }
+    };
+    let ending = async {
+        stopped().await;
+        tracing::info!("stopping: requests that are under way end");
+        running.stop().await;
+        let _told = stop.send(true);
+    };
+    tokio::pin!(work);
+    tokio::pin!(ending);
+    // A worker that cannot go on ends the service: it would answer with figures that nobody brings up to date.
+    let worked = tokio::select! {
+        worked = &mut work => {
+            running.stop().await;
+            worked
+        }
+        () = &mut ending => work.await,
+    };
+    drop(door);
+    Ok(worked?)
+}
+
+fn http_settings(settings: &HttpSettings, options: &ServeArguments) -> anyhow::Result<http::Settings> {
+    let tls = match (&settings.tls_certificate, &settings.tls_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (Some(_), None) | (None, Some(_)) => {
+            anyhow::bail!("settings: http.tls_certificate and http.tls_key are given together or not at all")
+        }
+    };
+    Ok(http::Settings {
+        listen: options.listen.unwrap_or(settings.listen),
+        tls,
+        threads: settings.threads,
+        connections_max: settings.connections_max,
+        head_seconds: settings.head_seconds,
+        body_seconds: settings.body_seconds,
+        stop_seconds: settings.stop_seconds,
+        token_rate: settings.token_rate,
+        token_burst: settings.token_burst,
+        address_rate: settings.address_rate,
+        address_burst: settings.address_burst,
+        import_mib_max: settings.import_mib_max,
+    })
+}
+
+/// Fills with random bytes.
+fn random(bytes: &mut [u8]) -> Result<(), String> {
+    getrandom::fill(bytes).map_err(|error| format!("no random bytes: {error}"))
+}
+
 /// This process as a worker: its name is unlike any other's, also after a process number comes again.
-fn worker(command: &Command, settings: &Settings, started: Instant) -> Worker {
+fn this_worker(command: &Command, settings: &Settings, started: Instant) -> Worker {
     let named = match command {
         Command::Worker(arguments) => arguments.holder.clone(),
         _ => None,

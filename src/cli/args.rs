@@ -1,9 +1,11 @@
 //! The arguments, as clap reads them.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::domain::access::{Permission, Role};
 use crate::domain::ids::Name;
 use crate::domain::period::{Month, Span};
 use crate::domain::report::Dimension;
@@ -40,6 +42,14 @@ pub enum Command {
     /// Say what boards, MIG profiles and vGPU types are
     #[command(subcommand)]
     Catalogue(CatalogueCommand),
+    /// Make, list and revoke the tokens by which the service knows who asks
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Make and list tenants and their projects
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Answer over HTTP, and derive what is waiting, until stopped
+    Serve(ServeArguments),
     /// Derive what is waiting, and go on until stopped
     Worker(WorkerArguments),
     /// Derive everything anew from the journal
@@ -185,6 +195,78 @@ pub struct RebuildArguments {
     pub no_wait: bool,
 }
 
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where to listen [default: http.listen of the settings, or 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Leave deriving to other workers (PostgreSQL)
+    #[arg(long)]
+    pub no_worker: bool,
+    /// Say the operator's token of this process on standard output, once it is ready
+    #[arg(long)]
+    pub print_token: bool,
+}
+
+/// What can be done with tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make one; its text is shown once, and kept nowhere
+    Create(TokenCreateArguments),
+    /// List them, without their texts
+    List,
+    /// Take one back, everywhere within seconds
+    Revoke(TokenRevokeArguments),
+}
+
+/// `token create`.
+#[derive(Debug, Args)]
+pub struct TokenCreateArguments {
+    /// What it is called: who or what uses it
+    #[arg(long, value_parser = parse_name)]
+    pub name: Name,
+    /// What it is for: admin, finance, tenant, enforcer or agent
+    #[arg(long, value_parser = parse_role)]
+    pub role: Role,
+    /// Whose it is, for role tenant
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub tenant: Option<Name>,
+    /// Narrow the role to these permissions, such as reports:read
+    #[arg(long, value_name = "PERMISSION", value_delimiter = ',', value_parser = parse_permission)]
+    pub scope: Vec<Permission>,
+    /// From when on it is no longer taken
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
+    pub expires: Option<Instant>,
+}
+
+/// `token revoke`.
+#[derive(Debug, Args)]
+pub struct TokenRevokeArguments {
+    /// Its id, the part of its text between the underscores
+    pub id: String,
+}
+
+/// What can be done with tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantCommand {
+    /// Make one, and its projects
+    Create(TenantCreateArguments),
+    /// List them with their projects
+    List,
+}
+
+/// `tenant create`.
+#[derive(Debug, Args)]
+pub struct TenantCreateArguments {
+    /// Its name; one that is there already gets the projects
+    #[arg(value_parser = parse_name)]
+    pub name: Name,
+    /// A cost centre of it; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub project: Vec<Name>,
+}
+
 /// `worker`.
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
@@ -205,6 +287,18 @@ fn parse_span(text: &str) -> Result<Span, String> {
 
 fn parse_name(text: &str) -> Result<Name, String> {
     Name::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_instant(text: &str) -> Result<Instant, String> {
+    Instant::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_role(text: &str) -> Result<Role, String> {
+    Role::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_permission(text: &str) -> Result<Permission, String> {
+    Permission::parse(text.trim()).map_err(|error| error.to_string())
 }
 
 fn parse_rank(text: &str) -> Result<SourceRank, String> {

@@ -6,23 +6,21 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::args::{CatalogueLoadArguments, CatalogueShowArguments};
 use super::wait::until_derived;
-use super::{Ending, read_text, show, tell};
-use crate::domain::catalogue::{Board, VgpuType};
-use crate::domain::ids::Name;
-use crate::services::catalogue::{self, CatalogueView};
-use crate::services::ctx::Platform;
-use crate::services::derive::Worker;
+use super::{Ending, Target, read_text, show, tell};
+use crate::services::catalogue::{self, BoardDocument, CatalogueDocument, VgpuDocument};
 use crate::services::error::ServiceError;
 
 const MIB_PER_GIB: u32 = 1024;
 
 pub(super) async fn load(
-    platform: &Platform,
-    worker: &Worker,
+    target: &Target<'_>,
     arguments: &CatalogueLoadArguments,
 ) -> Result<Ending, ServiceError> {
     let (file, text) = read_text(&arguments.file)?;
-    let outcome = catalogue::load(platform, &file, &text).await?;
+    let outcome = match target {
+        Target::Here(platform, _) => catalogue::load(platform, &file, &text).await?,
+        Target::Server(server) => server.load_catalogue(&file, text).await?,
+    };
     let done = if outcome.is_new { "loaded" } else { "nothing changed" };
     let rows = format!(
         "{} boards, {} profiles, {} vGPU types over the embedded ones",
@@ -32,20 +30,23 @@ pub(super) async fn load(
         Some(revision) => tell(&format!("catalogue revision {revision}, {rows}: {done}")),
         None => tell(&format!("catalogue, {rows}: {done}")),
     }
-    until_derived(platform, worker, arguments.no_wait).await?;
+    until_derived(target, arguments.no_wait).await?;
     Ok(Ending::Done)
 }
 
 pub(super) async fn list(
-    platform: &Platform,
+    target: &Target<'_>,
     arguments: &CatalogueShowArguments,
 ) -> Result<Ending, ServiceError> {
-    let view = catalogue::show(platform, arguments.model.clone()).await?;
-    show(&as_text(&view))?;
+    let document = match target {
+        Target::Here(platform, _) => catalogue::show(platform, arguments.model.clone()).await?.document(),
+        Target::Server(server) => server.catalogue(arguments.model.as_ref()).await?,
+    };
+    show(&as_text(&document))?;
     Ok(Ending::Done)
 }
 
-fn as_text(view: &CatalogueView) -> String {
+fn as_text(view: &CatalogueDocument) -> String {
     let mut text = match &view.file {
         None => "embedded catalogue\n".to_owned(),
         Some(file) => format!(
@@ -54,7 +55,7 @@ fn as_text(view: &CatalogueView) -> String {
         ),
     };
     let boards_shown = (!view.boards.is_empty()).then(|| boards(&view.boards));
-    let vgpus_shown = (!view.vgpus.is_empty()).then(|| vgpus(&view.vgpus));
+    let vgpus_shown = (!view.vgpu_types.is_empty()).then(|| vgpus(&view.vgpu_types));
     for table in [boards_shown, profiles(&view.boards), vgpus_shown].into_iter().flatten() {
         text.push_str(&format!("\n{table}\n"));
     }
@@ -62,47 +63,46 @@ fn as_text(view: &CatalogueView) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-fn boards(boards: &[Board]) -> Table {
+fn boards(boards: &[BoardDocument]) -> Table {
     let header = ["board", "GiB", "baseline mW", "slices", "slots", "confidence", "source", "names"];
     let mut table = table(&header, &[1, 2, 3, 4]);
     for board in boards {
-        let mig = board.mig.as_ref();
         table.add_row([
-            board.key.to_string(),
+            board.key.clone(),
             gib(board.memory_mib),
             shown(board.baseline_milliwatts),
-            shown(mig.map(|mig| mig.compute_slices)),
-            shown(mig.map(|mig| mig.memory_slots)),
-            board.provenance.confidence.clone(),
-            board.provenance.source.clone(),
-            board.names.iter().map(Name::as_str).collect::<Vec<_>>().join("; "),
+            shown(board.compute_slices),
+            shown(board.memory_slots),
+            board.confidence.clone(),
+            board.source.clone(),
+            board.names.join("; "),
         ]);
     }
     table
 }
 
-fn profiles(boards: &[Board]) -> Option<Table> {
+fn profiles(boards: &[BoardDocument]) -> Option<Table> {
     let header = ["board", "profile", "compute", "memory", "starts", "max", "confidence", "source"];
     let mut table = table(&header, &[5]);
-    for (board, mig) in boards.iter().filter_map(|board| board.mig.as_ref().map(|mig| (board, mig))) {
-        for profile in &mig.profiles {
+    for board in boards {
+        for profile in &board.profiles {
             let starts = profile.starts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             table.add_row([
-                board.key.to_string(),
-                profile.name.to_string(),
-                format!("{}/{}", profile.compute_slices, mig.compute_slices),
-                format!("{}/{}", profile.memory_slots, mig.memory_slots),
+                board.key.clone(),
+                profile.name.clone(),
+                format!("{}/{}", profile.compute_slices, shown(board.compute_slices)),
+                format!("{}/{}", profile.memory_slots, shown(board.memory_slots)),
                 if starts.is_empty() { "not known".to_owned() } else { starts },
                 profile.max_instances.to_string(),
-                profile.provenance.confidence.clone(),
-                profile.provenance.source.clone(),
+                profile.confidence.clone(),
+                profile.source.clone(),
             ]);
         }
     }
     (!table.is_empty()).then_some(table)
 }
 
-fn vgpus(types: &[VgpuType]) -> Table {
+fn vgpus(types: &[VgpuDocument]) -> Table {
     let header = [
         "vGPU type",
         "board GiB",
@@ -116,14 +116,14 @@ fn vgpus(types: &[VgpuType]) -> Table {
     let mut table = table(&header, &[1, 2, 4, 5]);
     for each in types {
         table.add_row([
-            each.name.to_string(),
+            each.name.clone(),
             gib(each.board_memory_mib),
             each.framebuffer_mib.to_string(),
             shown(each.gi_profile.as_ref()),
             each.max.to_string(),
             shown(each.max_mixed),
-            each.provenance.confidence.clone(),
-            each.provenance.source.clone(),
+            each.confidence.clone(),
+            each.source.clone(),
         ]);
     }
     table

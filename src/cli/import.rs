@@ -6,42 +6,59 @@ use std::sync::Arc;
 
 use super::args::IntervalsArguments;
 use super::wait::{ProgressLine, until_derived};
-use super::{Ending, tell};
+use super::{Ending, Target, tell};
 use crate::domain::usage::Source;
-use crate::services::ctx::Platform;
-use crate::services::derive::Worker;
 use crate::services::error::ServiceError;
-use crate::services::imports::{ImportOutcome, ImportRequest, Progress, Tables, import_intervals};
+use crate::services::imports::{ImportRequest, Progress, Tables, import_intervals};
+use crate::services::runs::RunOutcome;
 
-pub(super) async fn run(
-    platform: &Platform,
-    worker: &Worker,
-    arguments: &IntervalsArguments,
-) -> Result<Ending, ServiceError> {
-    let source = Source { rank: arguments.rank, sender: arguments.source.clone() };
-    let request = ImportRequest { source, covers: arguments.covers };
-    let slices = arguments.slices.as_deref().map(|path| Ok::<_, ServiceError>((name(path), open(path)?)));
-    let tables = Tables {
-        inventory: (name(&arguments.inventory), open(&arguments.inventory)?),
-        slices: slices.transpose()?,
-        intervals: (name(&arguments.file), open(&arguments.file)?),
-    };
+pub(super) async fn run(target: &Target<'_>, arguments: &IntervalsArguments) -> Result<Ending, ServiceError> {
     let line = ProgressLine::new();
-    let show = move |progress: Progress| {
-        line.show(&format!("importing: {} of {} batches", progress.answered, progress.batches));
+    let outcome = match target {
+        Target::Here(platform, _) => {
+            let source = Source { rank: arguments.rank, sender: arguments.source.clone() };
+            let request = ImportRequest { source, covers: arguments.covers };
+            let slices =
+                arguments.slices.as_deref().map(|path| Ok::<_, ServiceError>((name(path), open(path)?)));
+            let tables = Tables {
+                inventory: (name(&arguments.inventory), open(&arguments.inventory)?),
+                slices: slices.transpose()?,
+                intervals: (name(&arguments.file), open(&arguments.file)?),
+            };
+            let show = move |progress: Progress| {
+                line.show(&format!("importing: {} of {} batches", progress.answered, progress.batches));
+            };
+            let outcome = import_intervals(platform, &request, tables, Arc::new(show)).await?;
+            line.clear();
+            for bad in &outcome.bad {
+                tell(&format!("{}: line {}: {}", bad.file, bad.line, bad.reason));
+            }
+            RunOutcome::of(&outcome)
+        }
+        Target::Server(server) => {
+            let (run, refused) = server.import(arguments, line).await?;
+            for bad in &refused {
+                tell(&format!("{}: line {}: {}", bad.file, bad.line, bad.reason));
+            }
+            match (run.outcome, run.failure) {
+                (Some(outcome), _) => outcome,
+                (None, Some(detail)) => {
+                    return Err(ServiceError::Answered { kind: "import".to_owned(), detail });
+                }
+                (None, None) => {
+                    let detail = format!("import {} was interrupted; the same command resumes it", run.id);
+                    return Err(ServiceError::Answered { kind: "import".to_owned(), detail });
+                }
+            }
+        }
     };
-    let outcome = import_intervals(platform, &request, tables, Arc::new(show)).await?;
-    line.clear();
-    for bad in &outcome.bad {
-        tell(&format!("{}: line {}: {}", bad.file, bad.line, bad.reason));
-    }
     tell(&summary(&outcome));
-    until_derived(platform, worker, arguments.no_wait).await?;
-    let all_taken = outcome.bad.is_empty() && outcome.refused_rows == 0;
+    until_derived(target, arguments.no_wait).await?;
+    let all_taken = outcome.refused_lines == 0 && outcome.refused_rows == 0;
     Ok(if all_taken { Ending::Done } else { Ending::SomeRefused })
 }
 
-fn summary(outcome: &ImportOutcome) -> String {
+fn summary(outcome: &RunOutcome) -> String {
     let number = match outcome.number {
         Some(number) => format!("import {number}"),
         None => "nothing new".to_owned(),
@@ -50,12 +67,12 @@ fn summary(outcome: &ImportOutcome) -> String {
         "{number}: {} lines read, {} refused, {} repeated; {} batches stored, {} already there; \
          {} in-service intervals opened, {} changed",
         outcome.lines,
-        outcome.bad.len(),
+        outcome.refused_lines,
         outcome.repeated,
         outcome.stored,
         outcome.duplicates,
-        outcome.inventory.opened,
-        outcome.inventory.ended + outcome.inventory.repooled,
+        outcome.opened,
+        outcome.changed,
     );
     if outcome.refused_rows > 0 {
         text.push_str(&format!("; {} rows refused at acceptance", outcome.refused_rows));

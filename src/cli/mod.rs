@@ -3,15 +3,21 @@
 mod args;
 mod catalogue;
 mod doctor;
+pub mod door;
 mod import;
 mod prices;
 mod report;
+mod server;
 mod states;
+mod tenants;
+mod tokens;
 mod wait;
 
 pub use args::{
-    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, WorkerArguments,
+    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, ServeArguments,
+    TenantCommand, TokenCommand, WorkerArguments,
 };
+pub use server::Server;
 
 use std::path::Path;
 
@@ -43,34 +49,62 @@ impl Ending {
 
     /// The exit code of an error.
     #[must_use]
-    pub const fn code_of(error: &ServiceError) -> u8 {
+    pub fn code_of(error: &ServiceError) -> u8 {
         match error {
             ServiceError::Unreconciled { .. } => Self::Wrong.code(),
+            ServiceError::Answered { kind, .. } if kind.ends_with(":unreconciled") => Self::Wrong.code(),
             _ => 1,
         }
     }
 }
 
-/// Runs a command that needs nothing but the open installation.
+/// Where a command is done.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// By this process, which has the installation open.
+    Here(&'a Platform, &'a Worker),
+    /// By the service that has it open.
+    Server(Server),
+}
+
+/// Whether a running service may do a command for this process.
+#[must_use]
+pub const fn is_for_a_service(command: &Command) -> bool {
+    match command {
+        Command::Import(_)
+        | Command::Report(_)
+        | Command::Price(_)
+        | Command::Catalogue(_)
+        | Command::Rebuild(_)
+        | Command::Doctor
+        | Command::Token(_)
+        | Command::Tenant(_) => true,
+        Command::Serve(_) | Command::Worker(_) | Command::Migrate => false,
+    }
+}
+
+/// Runs a command that needs nothing but the installation. `random` fills with random bytes.
 ///
 /// # Errors
 /// [`ServiceError`].
-pub async fn run(platform: &Platform, worker: &Worker, command: &Command) -> Result<Ending, ServiceError> {
+pub async fn run(
+    target: &Target<'_>,
+    command: &Command,
+    random: fn(&mut [u8]) -> Result<(), String>,
+) -> Result<Ending, ServiceError> {
     match command {
-        Command::Import(ImportCommand::Intervals(arguments)) => {
-            import::run(platform, worker, arguments).await
-        }
-        Command::Import(ImportCommand::States(arguments)) => states::run(platform, worker, arguments).await,
-        Command::Report(ReportCommand::Costs(arguments)) => report::run(platform, arguments).await,
-        Command::Price(PriceCommand::Load(arguments)) => prices::run(platform, worker, arguments).await,
-        Command::Catalogue(CatalogueCommand::Load(arguments)) => {
-            catalogue::load(platform, worker, arguments).await
-        }
-        Command::Catalogue(CatalogueCommand::Show(arguments)) => catalogue::list(platform, arguments).await,
-        Command::Rebuild(arguments) => wait::rebuild(platform, worker, arguments.no_wait).await,
-        Command::Doctor => doctor::run(platform).await,
+        Command::Import(ImportCommand::Intervals(arguments)) => import::run(target, arguments).await,
+        Command::Import(ImportCommand::States(arguments)) => states::run(target, arguments).await,
+        Command::Report(ReportCommand::Costs(arguments)) => report::run(target, arguments).await,
+        Command::Price(PriceCommand::Load(arguments)) => prices::run(target, arguments).await,
+        Command::Catalogue(CatalogueCommand::Load(arguments)) => catalogue::load(target, arguments).await,
+        Command::Catalogue(CatalogueCommand::Show(arguments)) => catalogue::list(target, arguments).await,
+        Command::Rebuild(arguments) => wait::rebuild(target, arguments.no_wait).await,
+        Command::Doctor => doctor::run(target).await,
+        Command::Token(command) => tokens::run(target, command, random).await,
+        Command::Tenant(command) => tenants::run(target, command).await,
         // `main` runs these itself: they are other edges.
-        Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
+        Command::Serve(_) | Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
     }
 }
 

@@ -1,24 +1,29 @@
 //! `fatia report costs`: one report as tables for people, as JSON or as CSV.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::args::{CostsArguments, Format};
-use super::{Ending, show, tell};
-use crate::domain::allocation::PartState;
+use super::{Ending, Target, show, tell};
 use crate::domain::money::Amount;
-use crate::domain::report::{CostReport, Dimension, Figures};
-use crate::services::ctx::Platform;
+use crate::domain::report::{Dimension, ReportPeriod};
 use crate::services::error::ServiceError;
 use crate::services::reports;
+use crate::wire::costs_v1::{Costs, Line, Sum};
 
-pub(super) async fn run(platform: &Platform, arguments: &CostsArguments) -> Result<Ending, ServiceError> {
-    let reports::Costs { report, pending } =
-        reports::costs(platform, arguments.period, distinct(&arguments.group_by)).await?;
+pub(super) async fn run(target: &Target<'_>, arguments: &CostsArguments) -> Result<Ending, ServiceError> {
+    let dimensions = distinct(&arguments.group_by);
+    let (costs, pending) = match target {
+        Target::Here(platform, _) => {
+            let period = ReportPeriod::of_month(arguments.period);
+            let reports::Costs { report, pending } = reports::costs(platform, period, dimensions).await?;
+            (Costs::of_report(&report), pending)
+        }
+        Target::Server(server) => server.costs(arguments.period, &dimensions).await?,
+    };
     let text = match arguments.format {
-        Format::Text => as_text(&report),
-        Format::Json => as_json(&report).map_err(ServiceError::Encode)?,
-        Format::Csv => as_csv(&report),
+        Format::Text => as_text(&costs),
+        Format::Json => serde_json::to_string_pretty(&costs).map_err(ServiceError::Encode)? + "\n",
+        Format::Csv => costs.to_csv(),
     };
     if pending > 0 {
         tell(&format!("{pending} marks still wait for a worker: figures may change when they are derived"));
@@ -38,130 +43,17 @@ fn distinct(asked: &[Dimension]) -> Vec<Dimension> {
     distinct
 }
 
-/// A report as one JSON document: fields in a fixed order, numbers as strings.
-fn as_json(report: &CostReport) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&Document(report)).map(|text| text + "\n")
-}
-
-struct Document<'a>(&'a CostReport);
-
-impl Serialize for Document<'_> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let report = self.0;
-        let groups: Vec<Line<'_>> = report
-            .groups
-            .iter()
-            .map(|group| Line {
-                dimensions: &report.dimensions,
-                values: &group.values,
-                state: group.state,
-                figures: &group.figures,
-            })
-            .collect();
-        let totals: Vec<Line<'_>> = report
-            .totals
-            .iter()
-            .map(|(state, figures)| Line { dimensions: &[], values: &[], state: *state, figures })
-            .collect();
-        let mut map = out.serialize_map(None)?;
-        map.serialize_entry("period", &report.period.to_string())?;
-        map.serialize_entry("zone", report.zone.name())?;
-        map.serialize_entry("currency", &report.currency.to_string())?;
-        map.serialize_entry("groups", &groups)?;
-        map.serialize_entry("totals", &totals)?;
-        map.serialize_entry("reconciliation", &Sides(report))?;
-        map.serialize_entry("as_of", &report.as_of.to_string())?;
-        map.end()
-    }
-}
-
-/// A group, or the total of a state.
-struct Line<'a> {
-    dimensions: &'a [Dimension],
-    values: &'a [String],
-    state: PartState,
-    figures: &'a Figures,
-}
-
-impl Serialize for Line<'_> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let mut map = out.serialize_map(None)?;
-        for (dimension, value) in self.dimensions.iter().zip(self.values) {
-            if *dimension != Dimension::State {
-                map.serialize_entry(dimension.word(), value)?;
-            }
-        }
-        map.serialize_entry("state", self.state.word())?;
-        map.serialize_entry("gpu_hours", &self.figures.gpu_hours.to_string())?;
-        map.serialize_entry("unpriced_gpu_hours", &self.figures.unpriced_gpu_hours.to_string())?;
-        map.serialize_entry("cost", &self.figures.cost().map(|cost| cost.to_string()))?;
-        map.serialize_entry("metered_gpu_hours", &self.figures.metered_gpu_hours.to_string())?;
-        map.serialize_entry("energy_joules", &self.figures.energy().map(joules))?;
-        map.end()
-    }
-}
-
-struct Sides<'a>(&'a CostReport);
-
-impl Serialize for Sides<'_> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let sides = &self.0.reconciliation;
-        let mut map = out.serialize_map(None)?;
-        map.serialize_entry("in_service_gpu_hours", &sides.in_service_gpu_hours.to_string())?;
-        map.serialize_entry("parts_gpu_hours", &sides.parts_gpu_hours.to_string())?;
-        map.serialize_entry("difference", &sides.difference.to_string())?;
-        map.end()
-    }
-}
-
-/// One line a group. Text that a spreadsheet would take for a formula gets an apostrophe before it.
-fn as_csv(report: &CostReport) -> String {
-    let keys: Vec<Dimension> =
-        report.dimensions.iter().copied().filter(|each| *each != Dimension::State).collect();
-    let mut out = csv::Writer::from_writer(Vec::new());
-    let mut header: Vec<&str> = keys.iter().map(|key| key.word()).collect();
-    header.extend(["state", "gpu_hours", "unpriced_gpu_hours", "cost", "metered_gpu_hours", "energy_joules"]);
-    let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<String>>()];
-    for group in &report.groups {
-        let pairs = report.dimensions.iter().zip(&group.values);
-        let mut row: Vec<String> =
-            pairs.filter(|(key, _)| **key != Dimension::State).map(|(_, value)| no_formula(value)).collect();
-        row.push(group.state.word().to_owned());
-        row.extend([group.figures.gpu_hours.to_string(), group.figures.unpriced_gpu_hours.to_string()]);
-        row.push(group.figures.cost().map(|cost| cost.to_string()).unwrap_or_default());
-        row.push(group.figures.metered_gpu_hours.to_string());
-        row.push(group.figures.energy().map(joules).unwrap_or_default());
-        rows.push(row);
-    }
-    for row in rows {
-        // A writer into memory does not fail, and all rows have the header's width.
-        let _in_memory = out.write_record(row);
-    }
-    String::from_utf8(out.into_inner().unwrap_or_default()).unwrap_or_default()
-}
-
-fn no_formula(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']) {
-        format!("'{text}")
-    } else {
-        text.to_owned()
-    }
-}
-
 /// Tables for people: the groups, the totals by state, and both sides of the identity.
-fn as_text(report: &CostReport) -> String {
+fn as_text(report: &Costs) -> String {
     let mut text = format!("Costs of {}, days of {}, in {}\n\n", report.period, report.zone, report.currency);
-    let keys: Vec<Dimension> =
-        report.dimensions.iter().copied().filter(|each| *each != Dimension::State).collect();
-    let mut header: Vec<String> = keys.iter().map(|key| key.word().to_owned()).collect();
+    let keys = &report.group_by;
+    let mut header = keys.clone();
     header.push("state".to_owned());
     let mut groups = table(report, header);
-    for group in &report.groups {
-        let pairs = report.dimensions.iter().zip(&group.values);
-        let mut row: Vec<String> =
-            pairs.filter(|(key, _)| **key != Dimension::State).map(|(_, value)| value.clone()).collect();
-        row.push(group.state.word().to_owned());
-        row.extend(figures(&group.figures));
+    for Line { values, state, sum } in &report.groups {
+        let mut row: Vec<String> = values.iter().map(|(_, value)| value.clone()).collect();
+        row.push(state.clone());
+        row.extend(figures(sum));
         groups.add_row(row);
     }
     let mut row = vec![String::new(); keys.len().saturating_sub(1)];
@@ -176,22 +68,20 @@ fn as_text(report: &CostReport) -> String {
     align(&mut groups, keys.len() + 1);
     text.push_str(&groups.trim_fmt());
     let mut totals = table(report, vec!["total".to_owned()]);
-    for (state, each) in &report.totals {
-        let is_named =
-            matches!(state, PartState::Used | PartState::Idle | PartState::Stranded | PartState::Unknown);
-        if is_named || each.gpu_hours.micro() != 0 {
-            let mut row = vec![state.word().to_owned()];
-            row.extend(figures(each));
+    for Line { state, sum, .. } in &report.totals {
+        let is_named = matches!(state.as_str(), "used" | "idle" | "stranded" | "unknown");
+        if is_named || !is_zero(&sum.gpu_hours) {
+            let mut row = vec![state.clone()];
+            row.extend(figures(sum));
             totals.add_row(row);
         }
     }
     align(&mut totals, 1);
-    let sides = &report.reconciliation;
     text.push_str(&format!("\n\n{}\n\n", totals.trim_fmt()));
-    if let Some(energy) = report.total.energy() {
+    if let Some(joules) = &report.total.energy_joules {
         text.push_str(&format!(
             "energy          {} kWh in {} GPU-hours that were metered\n",
-            kilowatt_hours(energy),
+            kilowatt_hours(joules),
             report.total.metered_gpu_hours
         ));
     }
@@ -199,16 +89,18 @@ fn as_text(report: &CostReport) -> String {
         "unpriced        {} GPU-hours without a price\n",
         report.total.unpriced_gpu_hours
     ));
-    text.push_str(&format!(
-        "reconciliation  in service {} = parts {} GPU-hours, difference {}\n",
-        sides.in_service_gpu_hours, sides.parts_gpu_hours, sides.difference
-    ));
+    if let Some(sides) = &report.reconciliation {
+        text.push_str(&format!(
+            "reconciliation  in service {} = parts {} GPU-hours, difference {}\n",
+            sides.in_service_gpu_hours, sides.parts_gpu_hours, sides.difference
+        ));
+    }
     text.push_str(&format!("as of           {}\n", report.as_of));
     text.push_str("Costs are shown to the cent; --format json has them exactly.\n");
     text
 }
 
-fn table(report: &CostReport, mut header: Vec<String>) -> Table {
+fn table(report: &Costs, mut header: Vec<String>) -> Table {
     header.extend(["GPU-hours".to_owned(), "unpriced".to_owned(), format!("cost {}", report.currency)]);
     let mut table = Table::new();
     // Never folded to a terminal's width: a figure cut in two is misread.
@@ -226,23 +118,28 @@ fn align(table: &mut Table, first_number: usize) {
     }
 }
 
-fn figures(figures: &Figures) -> [String; 3] {
-    let unpriced = figures.unpriced_gpu_hours;
+fn figures(sum: &Sum) -> [String; 3] {
+    let unpriced = &sum.unpriced_gpu_hours;
+    let cost = sum.cost.as_deref().map(|cost| match Amount::parse(cost) {
+        Ok(amount) => to_the_cent(amount),
+        Err(_) => cost.to_owned(),
+    });
     [
-        figures.gpu_hours.to_string(),
-        if unpriced.micro() == 0 { String::new() } else { unpriced.to_string() },
-        figures.cost().map(to_the_cent).unwrap_or_else(|| "unpriced".to_owned()),
+        sum.gpu_hours.clone(),
+        if is_zero(unpriced) { String::new() } else { unpriced.clone() },
+        cost.unwrap_or_else(|| "unpriced".to_owned()),
     ]
 }
 
-/// Joules with exactly three decimals.
-fn joules(millijoules: i64) -> String {
-    format!("{}.{:03}", millijoules.div_euclid(1_000), millijoules.rem_euclid(1_000))
+/// Whether a decimal is nothing.
+fn is_zero(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0' | b'.'))
 }
 
-/// For people's eyes: three decimals of a kWh, cut.
-fn kilowatt_hours(millijoules: i64) -> String {
-    let watt_hours = millijoules.div_euclid(3_600_000);
+/// Joules as kWh for people's eyes: three decimals, cut.
+fn kilowatt_hours(joules: &str) -> String {
+    let whole = joules.split('.').next().unwrap_or_default();
+    let watt_hours = whole.parse::<i64>().unwrap_or_default().div_euclid(3_600);
     format!("{}.{:03}", watt_hours.div_euclid(1_000), watt_hours.rem_euclid(1_000))
 }
 
@@ -277,11 +174,5 @@ mod tests {
         check(-1_000_000, "0.015", "-0.02");
         check(-1_000_000, "0.005", "0.00");
         check(1_500_000, "2.5", "3.75");
-    }
-
-    #[test]
-    fn no_cell_is_a_formula() {
-        assert_eq!(no_formula("=cmd()"), "'=cmd()");
-        assert_eq!(no_formula("team-a"), "team-a");
     }
 }

@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use super::{Ending, tell};
+use super::{Ending, Server, Target, tell};
 use crate::services::ctx::Platform;
-use crate::services::derive::{self, Awaited, Worker};
+use crate::services::derive::{self, Awaited};
 use crate::services::error::ServiceError;
 
 /// Between two looks at what is left.
@@ -36,13 +36,16 @@ impl ProgressLine {
     }
 }
 
+/// How long one question to a running service waits.
+const ASK_SECONDS: u32 = 5;
+
 /// Sees to it that everything marked is derived, unless `no_wait`.
-pub(super) async fn until_derived(
-    platform: &Platform,
-    worker: &Worker,
-    no_wait: bool,
-) -> Result<(), ServiceError> {
+pub(super) async fn until_derived(target: &Target<'_>, no_wait: bool) -> Result<(), ServiceError> {
     let line = ProgressLine::new();
+    let (platform, worker) = match target {
+        Target::Here(platform, worker) => (platform, worker),
+        Target::Server(server) => return wait_for_a_service(server, no_wait, line).await,
+    };
     if platform.store.is_embedded() {
         let show = move |done: u64| line.show(&format!("deriving: {done} days of nodes done"));
         derive::derive_all(platform, worker, &show).await?;
@@ -55,6 +58,30 @@ pub(super) async fn until_derived(
         return Ok(());
     }
     wait_for_a_worker(platform, line).await
+}
+
+fn nobody() {
+    tell("nobody works on what is marked: start `fatia worker` (or use --no-wait); waiting");
+}
+
+async fn wait_for_a_service(server: &Server, no_wait: bool, line: ProgressLine) -> Result<(), ServiceError> {
+    let mut told = false;
+    loop {
+        let state = server.derivation(if no_wait { 0 } else { ASK_SECONDS }).await?;
+        if no_wait {
+            tell(&format!("{} marks wait for a worker", state.pending_marks));
+            return Ok(());
+        }
+        if state.awaited_days == 0 {
+            line.clear();
+            return Ok(());
+        }
+        if !state.someone_works && !told {
+            told = true;
+            nobody();
+        }
+        line.show(&format!("waiting for a worker: {} days left", state.awaited_days));
+    }
 }
 
 async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<(), ServiceError> {
@@ -71,7 +98,7 @@ async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<()
             (least, last_work) = (left.min(least), now());
         } else if last_work.elapsed() > NOBODY && !told {
             told = true;
-            tell("nobody works on what is marked: start `fatia worker` (or use --no-wait); waiting");
+            nobody();
         }
         line.show(&format!("waiting for a worker: {left} days left"));
         tokio::time::sleep(LOOK).await;
@@ -79,14 +106,15 @@ async fn wait_for_a_worker(platform: &Platform, line: ProgressLine) -> Result<()
 }
 
 /// Marks everything and sees to it that it is derived.
-pub(super) async fn rebuild(
-    platform: &Platform,
-    worker: &Worker,
-    no_wait: bool,
-) -> Result<Ending, ServiceError> {
-    derive::mark_everything(platform).await?;
-    let marks = derive::pending(platform).await?;
-    until_derived(platform, worker, no_wait).await?;
+pub(super) async fn rebuild(target: &Target<'_>, no_wait: bool) -> Result<Ending, ServiceError> {
+    let marks = match target {
+        Target::Here(platform, _) => {
+            derive::rebuild(platform).await?;
+            derive::pending(platform).await?
+        }
+        Target::Server(server) => server.rebuild().await?,
+    };
+    until_derived(target, no_wait).await?;
     tell(&format!("rebuild: {marks} marks set, all levels derived from the journal again"));
     Ok(Ending::Done)
 }

@@ -4,6 +4,7 @@
 
 pub mod billing;
 pub mod database;
+pub mod http;
 pub mod worker;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use serde::Deserialize;
 
 pub use billing::Billing;
 pub use database::Database;
+pub use http::{HttpSettings, LogFormat, LogSettings};
 pub use worker::WorkerSettings;
 
 /// All settings.
@@ -24,6 +26,10 @@ pub struct Settings {
     pub billing: Billing,
     /// Which database.
     pub database: Database,
+    /// How the service answers.
+    pub http: HttpSettings,
+    /// How it logs.
+    pub log: LogSettings,
     /// How workers work.
     pub worker: WorkerSettings,
 }

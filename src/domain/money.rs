@@ -125,6 +125,14 @@ impl Amount {
         Self(i128::from(quantity.micro()).saturating_mul(i128::from(price.0)))
     }
 
+    /// Reads a plain decimal as it is written.
+    ///
+    /// # Errors
+    /// [`MoneyError`] when it is no plain decimal, or has more than 14 decimals.
+    pub fn parse(text: &str) -> Result<Self, MoneyError> {
+        parse_decimal(text, AMOUNT_DIGITS).map(Self)
+    }
+
     /// The amount in 10⁻¹⁴ of the currency unit.
     #[must_use]
     pub const fn scaled(self) -> i128 {

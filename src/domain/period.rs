@@ -113,6 +113,16 @@ impl Day {
         day.date().map(|_| day).ok_or(OutOfRange::of("a day"))
     }
 
+    /// Reads a date, `YYYY-MM-DD`, between 1970 and 2199.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when it is none.
+    pub fn parse(text: &str) -> Result<Self, OutOfRange> {
+        let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok();
+        let date = date.filter(|date| text.len() == 10 && (1970..2200).contains(&date.year()));
+        date.map(Self::of_date).ok_or(OutOfRange::of("a day"))
+    }
+
     /// Days since 1970-01-01.
     #[must_use]
     pub fn stored(self) -> i64 {

@@ -1,4 +1,4 @@
-//! The month's cost report: groups, totals by state, and the reconciliation against the in-service intervals.
+//! The cost report of a month or of some days: groups, totals by state, and the reconciliation against the in-service intervals.
 //!
 //! Always true here: filters and grouping never change a number; the right side of the reconciliation is
 //! computed from in-service intervals and never from parts; money is a sum of exact products.
@@ -10,8 +10,100 @@ use super::cost::Sum;
 use super::device::UnknownWord;
 use super::ids::ScopeId;
 use super::money::{Amount, Currency, UnitPrice};
-use super::period::{BillingZone, Month, Span};
+use super::period::{BillingZone, Day, Month, Span};
 use super::units::{Instant, OutOfRange, Quantity};
+
+/// Most days that one report spans: 26 months, as long as device-hours are kept.
+pub const REPORT_DAYS_MAX: i64 = 26 * 31;
+
+/// The billing days that a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportPeriod {
+    first: Day,
+    end: Day,
+    month: Option<Month>,
+}
+
+/// A span is not made of whole billing days, or of too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PeriodError {
+    /// An edge lies inside a day.
+    #[error("{edge} is not the edge of a day in {zone}; the day begins at {begins}")]
+    InsideADay {
+        /// The edge as given.
+        edge: Instant,
+        /// The billing zone.
+        zone: BillingZone,
+        /// Where the day begins in which it lies.
+        begins: Instant,
+    },
+    /// No day lies between the edges.
+    #[error("there is no day between {from} and {to}")]
+    Empty {
+        /// The first edge.
+        from: Instant,
+        /// The second.
+        to: Instant,
+    },
+    /// More than [`REPORT_DAYS_MAX`].
+    #[error("spans {days} days; a report spans at most {REPORT_DAYS_MAX}")]
+    TooLong {
+        /// How many.
+        days: i64,
+    },
+}
+
+impl ReportPeriod {
+    /// A month.
+    #[must_use]
+    pub fn of_month(month: Month) -> Self {
+        Self { first: month.first_day(), end: month.end_day(), month: Some(month) }
+    }
+
+    /// The days between two instants at which days begin.
+    ///
+    /// # Errors
+    /// [`PeriodError`].
+    pub fn of_edges(zone: BillingZone, from: Instant, to: Instant) -> Result<Self, PeriodError> {
+        if to <= from {
+            return Err(PeriodError::Empty { from, to });
+        }
+        for edge in [from, to] {
+            let begins = zone.day_start(zone.day_of(edge));
+            if begins != edge {
+                return Err(PeriodError::InsideADay { edge, zone, begins });
+            }
+        }
+        let (first, end) = (zone.day_of(from), zone.day_of(to));
+        let days = end.stored().saturating_sub(first.stored());
+        if days > REPORT_DAYS_MAX {
+            return Err(PeriodError::TooLong { days });
+        }
+        Ok(Self { first, end, month: None })
+    }
+
+    /// The days.
+    #[must_use]
+    pub const fn days(self) -> std::ops::Range<Day> {
+        self.first..self.end
+    }
+
+    /// The time from the first day's beginning to the last one's end.
+    #[must_use]
+    pub fn span(self, zone: BillingZone) -> Span {
+        Span::clamped(zone.day_start(self.first), zone.day_start(self.end))
+    }
+}
+
+impl std::fmt::Display for ReportPeriod {
+    /// The month, or the first day and the day after the last.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.month {
+            Some(month) => write!(f, "{month}"),
+            None => write!(f, "{}/{}", self.first, self.end),
+        }
+    }
+}
 
 /// A field by which a report can be grouped. `state` is always among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -191,11 +283,24 @@ pub struct CountedService {
     pub counted_to: Instant,
 }
 
-/// A month's cost report.
+/// Groups and totals, as far as somebody may see them: of all, or of one tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// What the groups are keyed by, in the order asked, without `state` where it was not asked.
+    pub dimensions: Vec<Dimension>,
+    /// The groups, by the bytes of their values.
+    pub groups: Vec<Group>,
+    /// Totals by state: every state, in the order of their words.
+    pub totals: Vec<(PartState, Figures)>,
+    /// The total over all states.
+    pub total: Figures,
+}
+
+/// A cost report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostReport {
-    /// The month.
-    pub period: Month,
+    /// Its days.
+    pub period: ReportPeriod,
     /// The billing zone.
     pub zone: BillingZone,
     /// The book currency.
@@ -228,19 +333,15 @@ pub enum ReportError {
     },
 }
 
-/// Makes the report of a month from sums, prices and in-service spans.
+/// Groups sums and prices them.
 ///
 /// # Errors
 /// [`ReportError`] when sums do not fit or name a price that is not there.
-pub fn cost_report(
-    period: Month,
-    zone: BillingZone,
-    currency: Currency,
+pub fn summary(
     dimensions: Vec<Dimension>,
     sums: Vec<SumRow>,
     prices: &BTreeMap<String, UnitPrice>,
-    services: &[CountedService],
-) -> Result<CostReport, ReportError> {
+) -> Result<Summary, ReportError> {
     let mut groups: BTreeMap<(Vec<String>, &'static str), Group> = BTreeMap::new();
     let mut totals: BTreeMap<&'static str, (PartState, Figures)> =
         PartState::ALL.into_iter().map(|state| (state.word(), (state, Figures::default()))).collect();
@@ -259,14 +360,31 @@ pub fn cost_report(
     }
     let totals: Vec<(PartState, Figures)> = totals.into_values().collect();
     let total = totals.iter().try_fold(Figures::default(), |sum, (_, figures)| sum.plus(figures))?;
-    let span = zone.month_span(period);
+    Ok(Summary { dimensions, groups: groups.into_values().collect(), totals, total })
+}
+
+/// Makes a report from sums, prices and in-service spans.
+///
+/// # Errors
+/// [`ReportError`] when sums do not fit or name a price that is not there.
+pub fn cost_report(
+    period: ReportPeriod,
+    zone: BillingZone,
+    currency: Currency,
+    dimensions: Vec<Dimension>,
+    sums: Vec<SumRow>,
+    prices: &BTreeMap<String, UnitPrice>,
+    services: &[CountedService],
+) -> Result<CostReport, ReportError> {
+    let Summary { dimensions, groups, totals, total } = summary(dimensions, sums, prices)?;
+    let span = period.span(zone);
     let in_service_gpu_hours = in_service(zone, span, services)?;
     Ok(CostReport {
         period,
         zone,
         currency,
         dimensions,
-        groups: groups.into_values().collect(),
+        groups,
         totals,
         total,
         reconciliation: Reconciliation {
@@ -326,7 +444,8 @@ fn device_hours(zone: BillingZone, spans: &[Span]) -> Result<Quantity, OutOfRang
 }
 
 /// The smallest edge among the devices still in service at theirs, kept inside the period.
-fn as_of(period: Span, services: &[CountedService]) -> Instant {
+#[must_use]
+pub fn as_of(period: Span, services: &[CountedService]) -> Instant {
     services
         .iter()
         .filter(|service| service.counted_to < service.span.end() && service.span.meets(period))
@@ -347,7 +466,7 @@ mod tests {
 
     fn report(sums: Vec<SumRow>, services: &[CountedService]) -> Result<CostReport, ReportError> {
         let prices = [("a#1/A10".to_owned(), UnitPrice::parse("2").unwrap())].into_iter().collect();
-        let june = Month::parse("2026-06").unwrap();
+        let june = ReportPeriod::of_month(Month::parse("2026-06").unwrap());
         cost_report(
             june,
             BillingZone::UTC,
@@ -427,6 +546,26 @@ mod tests {
             "2026-06-12T09:00:00Z"
         );
         assert_eq!(of(&[open("2026-07-12T10:00:00Z")]), "2026-07-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_period_is_made_of_whole_days_of_the_zone() {
+        let zone = BillingZone::parse("America/Sao_Paulo").unwrap();
+        let at = |text: &str| Instant::parse(text).unwrap();
+        let of = |from: &str, to: &str| ReportPeriod::of_edges(zone, at(from), at(to));
+        let week = of("2026-06-01T03:00:00Z", "2026-06-08T03:00:00Z").unwrap();
+        assert_eq!(week.to_string(), "2026-06-01/2026-06-08");
+        assert_eq!(week.span(zone).start(), at("2026-06-01T03:00:00Z"));
+        let inside = of("2026-06-01T00:00:00Z", "2026-06-08T03:00:00Z").unwrap_err();
+        assert!(inside.to_string().contains("the day begins at 2026-05-31T03:00:00Z"), "{inside}");
+        assert!(matches!(of("2026-06-08T03:00:00Z", "2026-06-08T03:00:00Z"), Err(PeriodError::Empty { .. })));
+        assert!(matches!(
+            of("2020-06-08T03:00:00Z", "2026-06-08T03:00:00Z"),
+            Err(PeriodError::TooLong { .. })
+        ));
+        let june = ReportPeriod::of_month(Month::parse("2026-06").unwrap());
+        assert_eq!(june.to_string(), "2026-06");
+        assert_eq!(june.span(zone), zone.month_span(Month::parse("2026-06").unwrap()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::ctx::Platform;
+use super::ctx::{Changed, Platform, Record};
 use super::derive::mark_all_homes;
 use super::error::ServiceError;
 use crate::domain::catalogue::{
@@ -74,7 +74,7 @@ struct VgpuEntry {
 }
 
 /// What loading a catalogue file did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogueOutcome {
     /// The revision that holds now; none if nothing was ever loaded.
     pub revision: Option<i64>,
@@ -100,7 +100,7 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<Catalog
     let empty = rows == CatalogueRows::default();
     let (text, actor) = (text.to_owned(), platform.actor.clone());
     let (revision, is_new) = platform
-        .write(move |scope, tx| {
+        .change(move |scope, tx| {
             let (content, loaded_by) = (text.clone(), actor.clone());
             unit(async move {
                 // Of two that load at once, the second sees the first.
@@ -108,15 +108,19 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<Catalog
                 let newest = catalogue::current(scope, tx).await?;
                 let revision = newest.as_ref().map(|newest| newest.revision);
                 if newest.map_or(empty, |newest| newest.content_hash == hash) {
-                    return Ok((revision, false));
+                    return Ok(Changed { outcome: (revision, false), records: vec![] });
                 }
+                let before = revision.map(|revision| serde_json::json!({ "revision": revision }));
                 let revision = revision.unwrap_or(0) + 1;
                 let content_hash = hash.to_vec();
                 let added = StoredFile { revision, content, content_hash, loaded: now, loaded_by };
                 catalogue::add(scope, tx, &added).await?;
                 // A board or profile may have been anywhere at any time, so everything is divided again.
                 mark_all_homes(scope, tx, zone, MarkKind::Part, Span::ALWAYS).await?;
-                Ok((Some(revision), true))
+                let after = Some(serde_json::json!({ "revision": revision }));
+                let subject = "catalogue".to_owned();
+                let records = vec![Record { action: "catalogue.load", subject, before, after }];
+                Ok(Changed { outcome: (Some(revision), true), records })
             })
         })
         .await?;
@@ -141,6 +145,142 @@ pub struct CatalogueView {
     pub boards: Vec<Board>,
     /// vGPU types.
     pub vgpus: Vec<VgpuType>,
+}
+
+/// The catalogue as a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogueDocument {
+    /// The file that holds; none was loaded.
+    pub file: Option<FileDocument>,
+    /// Boards.
+    pub boards: Vec<BoardDocument>,
+    /// vGPU types.
+    pub vgpu_types: Vec<VgpuDocument>,
+}
+
+/// Which file holds, in a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDocument {
+    /// Its revision.
+    pub revision: i64,
+    /// When it was loaded.
+    pub loaded: String,
+    /// Who loaded it.
+    pub loaded_by: String,
+}
+
+/// A board, in a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoardDocument {
+    /// Its key.
+    pub key: String,
+    /// What it is also called.
+    pub names: Vec<String>,
+    /// Its memory.
+    pub memory_mib: u32,
+    /// Its power while nothing runs on it, where known.
+    pub baseline_milliwatts: Option<u32>,
+    /// Its compute slices, where MIG can cut it.
+    pub compute_slices: Option<u16>,
+    /// Its memory slots, where MIG can cut it.
+    pub memory_slots: Option<u16>,
+    /// Its MIG profiles.
+    pub profiles: Vec<ProfileDocument>,
+    /// From where this is known.
+    pub source: String,
+    /// How sure it is.
+    pub confidence: String,
+}
+
+/// A MIG profile, in a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileDocument {
+    /// Its name.
+    pub name: String,
+    /// Its compute slices.
+    pub compute_slices: u16,
+    /// Its memory slots.
+    pub memory_slots: u16,
+    /// Where it may begin; empty: not known.
+    pub starts: Vec<u16>,
+    /// How many there can be.
+    pub max_instances: u16,
+    /// From where this is known.
+    pub source: String,
+    /// How sure it is.
+    pub confidence: String,
+}
+
+/// A vGPU type, in a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VgpuDocument {
+    /// Its name.
+    pub name: String,
+    /// The board's memory.
+    pub board_memory_mib: u32,
+    /// Its framebuffer.
+    pub framebuffer_mib: u32,
+    /// The GPU instance that it needs, where it is MIG-backed.
+    pub gi_profile: Option<String>,
+    /// How many there can be.
+    pub max: u16,
+    /// How many beside other sizes, where known.
+    pub max_mixed: Option<u16>,
+    /// From where this is known.
+    pub source: String,
+    /// How sure it is.
+    pub confidence: String,
+}
+
+impl CatalogueView {
+    /// The same as a document.
+    #[must_use]
+    pub fn document(&self) -> CatalogueDocument {
+        let file = self.file.as_ref().map(|file| FileDocument {
+            revision: file.revision,
+            loaded: file.loaded.to_string(),
+            loaded_by: file.loaded_by.clone(),
+        });
+        let boards = self.boards.iter().map(board_document).collect();
+        CatalogueDocument { file, boards, vgpu_types: self.vgpus.iter().map(vgpu_document).collect() }
+    }
+}
+
+fn board_document(board: &Board) -> BoardDocument {
+    let mig = board.mig.as_ref();
+    let profiles = mig.into_iter().flat_map(|mig| &mig.profiles).map(|profile| ProfileDocument {
+        name: profile.name.to_string(),
+        compute_slices: profile.compute_slices,
+        memory_slots: profile.memory_slots,
+        starts: profile.starts.clone(),
+        max_instances: profile.max_instances,
+        source: profile.provenance.source.clone(),
+        confidence: profile.provenance.confidence.clone(),
+    });
+    BoardDocument {
+        key: board.key.to_string(),
+        names: board.names.iter().map(ToString::to_string).collect(),
+        memory_mib: board.memory_mib,
+        baseline_milliwatts: board.baseline_milliwatts,
+        compute_slices: mig.map(|mig| mig.compute_slices),
+        memory_slots: mig.map(|mig| mig.memory_slots),
+        profiles: profiles.collect(),
+        source: board.provenance.source.clone(),
+        confidence: board.provenance.confidence.clone(),
+    }
+}
+
+fn vgpu_document(each: &VgpuType) -> VgpuDocument {
+    VgpuDocument {
+        name: each.name.to_string(),
+        board_memory_mib: each.board_memory_mib,
+        framebuffer_mib: each.framebuffer_mib,
+        gi_profile: each.gi_profile.as_ref().map(ToString::to_string),
+        max: each.max,
+        max_mixed: each.max_mixed,
+        source: each.provenance.source.clone(),
+        confidence: each.provenance.confidence.clone(),
+    }
 }
 
 /// Which file holds.

@@ -1,16 +1,22 @@
 //! Who asks, and what every service needs: the store, the installation, the clock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
 use crate::domain::DERIVATION;
 use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
 use crate::domain::units::Instant;
+use crate::store::audit::Entry;
+use crate::store::idempotency::{self, Remembered};
 use crate::store::installation::{self, Installation};
-use crate::store::{PlatformScope, ReadTx, Store, WriteTx, marks, prices, unit};
+use crate::store::outbox::{self, MessageKind, NewMessage};
+use crate::store::{PlatformScope, ReadTx, Store, StoreError, WriteTx, audit, marks, prices, unit};
 use crate::wire::signature::BatchSigner;
 
 /// The time, as a port: only `main` owns a clock.
@@ -37,8 +43,45 @@ pub struct Platform {
     pub installation: Arc<Installation>,
     /// Who acts, for the record.
     pub actor: String,
+    asked: Arc<Asked>,
     clock: Arc<dyn Clock>,
     scope: PlatformScope,
+}
+
+/// The request in which something is done; all empty for a command beside the database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// The token's id.
+    pub token: String,
+    /// The request's id.
+    pub request: String,
+    /// So that a repeat is answered and not done again.
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+/// What tells a repeated request from another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The key that the client chose; its own for each token.
+    pub key: String,
+    /// SHA-256 of method, path and body: another request under the same key is refused.
+    pub fingerprint: [u8; 32],
+}
+
+/// What a unit of work did, for its caller and for the record.
+#[derive(Debug)]
+pub(super) struct Changed<T> {
+    pub(super) outcome: T,
+    pub(super) records: Vec<Record>,
+}
+
+/// One change, for the record. None where nothing changed.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) action: &'static str,
+    pub(super) subject: String,
+    pub(super) before: Option<serde_json::Value>,
+    pub(super) after: Option<serde_json::Value>,
 }
 
 impl std::fmt::Debug for Platform {
@@ -90,7 +133,8 @@ impl Platform {
                 .await?;
         }
         let is_behind = installation.derivation < DERIVATION;
-        let platform = Self { store, installation: Arc::new(installation), actor, clock, scope };
+        let (installation, asked) = (Arc::new(installation), Arc::default());
+        let platform = Self { store, installation, actor, asked, clock, scope };
         if is_behind {
             super::derive::adopt(&platform, DERIVATION).await?;
         }
@@ -139,6 +183,72 @@ impl Platform {
             .await
     }
 
+    /// The same installation on behalf of somebody who asked.
+    #[must_use]
+    pub fn on_behalf(&self, actor: String, asked: Asked) -> Self {
+        Self { actor, asked: Arc::new(asked), ..self.clone() }
+    }
+
+    /// The same on behalf of the same, for what is done after the request was answered.
+    #[must_use]
+    pub fn without_key(&self) -> Self {
+        let asked = Asked { idempotency: None, ..(*self.asked).clone() };
+        Self { asked: Arc::new(asked), ..self.clone() }
+    }
+
+    /// Runs a unit of work that somebody asked for: its change, its record, the event that leaves for others, and the
+    /// answer to a repeat, in one transaction.
+    ///
+    /// # Errors
+    /// The work's own; [`ServiceError::KeyReused`] where the idempotency key was used for another request.
+    pub(super) async fn change<T, F>(&self, work: F) -> Result<T, ServiceError>
+    where
+        F: for<'t> Fn(&'t PlatformScope, &'t WriteTx) -> BoxFuture<'t, Result<Changed<T>, ServiceError>>
+            + Send
+            + Sync
+            + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let work = Arc::new(work);
+        let ended = self.change_once(Arc::clone(&work)).await;
+        // A second request of one key waited for the first, and now finds what it did.
+        match ended {
+            Err(ServiceError::Store(StoreError::Conflict { rule, .. })) if rule.contains("idempotency") => {
+                self.change_once(work).await
+            }
+            ended => ended,
+        }
+    }
+
+    async fn change_once<T, F>(&self, work: Arc<F>) -> Result<T, ServiceError>
+    where
+        F: for<'t> Fn(&'t PlatformScope, &'t WriteTx) -> BoxFuture<'t, Result<Changed<T>, ServiceError>>
+            + Send
+            + Sync
+            + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let (asked, actor, now) = (Arc::clone(&self.asked), self.actor.clone(), self.now());
+        self.write(move |scope, tx| {
+            let (work, asked, actor) = (Arc::clone(&work), Arc::clone(&asked), actor.clone());
+            unit(async move {
+                if let Some(answered) = answered(scope, tx, &asked).await? {
+                    return Ok(answered);
+                }
+                let Changed { outcome, records } = work(scope, tx).await?;
+                record(scope, tx, &asked, &actor, now, records).await?;
+                if let Some(key) = &asked.idempotency {
+                    let outcome = serde_json::to_string(&outcome).map_err(ServiceError::Encode)?;
+                    let remembered = Remembered { fingerprint: key.fingerprint.to_vec(), outcome };
+                    let by = (asked.token.as_str(), key.key.as_str());
+                    idempotency::remember(scope, tx, by, &remembered, now).await?;
+                }
+                Ok(outcome)
+            })
+        })
+        .await
+    }
+
     /// The scope that sees all rows: for whoever has an open installation, and for nobody else.
     #[must_use]
     pub fn scope(&self) -> PlatformScope {
@@ -150,6 +260,65 @@ impl Platform {
     pub fn signer(&self) -> BatchSigner {
         BatchSigner::from_seed(&self.installation.signing_seed)
     }
+}
+
+/// What the same request did before, if it was made.
+async fn answered<T: DeserializeOwned>(
+    scope: &PlatformScope,
+    tx: &WriteTx,
+    asked: &Asked,
+) -> Result<Option<T>, ServiceError> {
+    let Some(key) = &asked.idempotency else { return Ok(None) };
+    let Some(there) = idempotency::find(scope, tx, &asked.token, &key.key).await? else { return Ok(None) };
+    if there.fingerprint != key.fingerprint {
+        return Err(ServiceError::KeyReused { key: key.key.clone() });
+    }
+    let outcome = serde_json::from_str(&there.outcome);
+    outcome.map(Some).map_err(|error| StoreError::corrupt("an answer", error).into())
+}
+
+/// Subjects that one event names; it counts all.
+const SUBJECTS_NAMED: usize = 32;
+
+/// Writes what was changed into the audit, and puts the events that say so: one for each kind of change.
+pub(super) async fn record(
+    scope: &PlatformScope,
+    tx: &WriteTx,
+    asked: &Asked,
+    actor: &str,
+    now: Instant,
+    records: Vec<Record>,
+) -> Result<(), ServiceError> {
+    let mut entries = Vec::with_capacity(records.len());
+    let mut by_action: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    for Record { action, subject, before, after } in records {
+        let text = |value: Option<serde_json::Value>| value.map(|value| value.to_string());
+        by_action.entry(action).or_default().push(subject.clone());
+        entries.push(Entry {
+            at: now,
+            actor: actor.to_owned(),
+            token: asked.token.clone(),
+            request: asked.request.clone(),
+            action: action.to_owned(),
+            subject,
+            before: text(before),
+            after: text(after),
+        });
+    }
+    let events = by_action.into_iter().map(|(action, subjects)| {
+        let named: Vec<&String> = subjects.iter().take(SUBJECTS_NAMED).collect();
+        let payload = serde_json::json!({
+            "action": action, "subjects": named, "count": subjects.len(), "at": now.to_string(), "actor": actor,
+            "request": asked.request,
+        });
+        // A request changes a thing of a kind once; a command beside the database is told by its moment.
+        let first = subjects.first().map_or("", String::as_str);
+        let of = if asked.request.is_empty() { now.to_string() } else { asked.request.clone() };
+        let key = format!("{action} {first} {of} {now}");
+        NewMessage { kind: MessageKind::Event, key, payload: payload.to_string() }
+    });
+    audit::add(scope, tx, &entries).await?;
+    Ok(outbox::put(scope, tx, &events.collect::<Vec<_>>(), now).await?)
 }
 
 /// Refuses to go on with a zone that is no longer the installation's: days would be cut in two ways.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::accept::read_stored;
-use super::ctx::{Platform, check_zone};
+use super::ctx::{Changed, Platform, Record, check_zone};
 use super::error::ServiceError;
 use super::pools;
 use crate::domain::allocation::{DeviceFacts, DeviceHour, Divider};
@@ -219,6 +219,23 @@ pub async fn mark_everything(platform: &Platform) -> Result<(), ServiceError> {
             })
         })
         .await
+}
+
+/// The same because somebody asked for it, which is recorded.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn rebuild(platform: &Platform) -> Result<(), ServiceError> {
+    platform
+        .change(move |_, _| {
+            unit(async move {
+                let subject = "levels".to_owned();
+                let record = Record { action: "derivation.rebuild", subject, before: None, after: None };
+                Ok(Changed { outcome: (), records: vec![record] })
+            })
+        })
+        .await?;
+    mark_everything(platform).await
 }
 
 /// Marks everything where the levels were derived by other rules than this program's. Of several processes that find

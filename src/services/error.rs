@@ -1,5 +1,6 @@
 //! What a service can fail with, by what the person can do about it.
 
+use super::table::BadLine;
 use crate::domain::allocation::AllocationError;
 use crate::domain::money::Currency;
 use crate::domain::period::BillingZone;
@@ -10,9 +11,118 @@ use crate::store::{StoreError, UnitError};
 use crate::wire::body::BodyError;
 use crate::wire::signature::SignatureError;
 
+/// Where in a request a fault is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultAt {
+    /// In the body, by JSON pointer.
+    Body(String),
+    /// In a query parameter.
+    Query(String),
+    /// In a header.
+    Header(String),
+    /// In the path.
+    Path(String),
+}
+
+/// Something in a request that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Where.
+    pub at: FaultAt,
+    /// Why, in words that follow the place's name.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A fault in the body.
+    #[must_use]
+    pub fn body(pointer: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self { at: FaultAt::Body(pointer.into()), detail: detail.to_string() }
+    }
+
+    /// A fault in a query parameter.
+    #[must_use]
+    pub fn query(name: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self { at: FaultAt::Query(name.into()), detail: detail.to_string() }
+    }
+
+    /// A fault in a header.
+    #[must_use]
+    pub fn header(name: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self { at: FaultAt::Header(name.into()), detail: detail.to_string() }
+    }
+
+    /// A fault in the path.
+    #[must_use]
+    pub fn path(name: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self { at: FaultAt::Path(name.into()), detail: detail.to_string() }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = match &self.at {
+            FaultAt::Body(pointer) => pointer.trim_start_matches('/').replace('/', "."),
+            FaultAt::Query(name) | FaultAt::Header(name) | FaultAt::Path(name) => name.clone(),
+        };
+        if place.is_empty() { f.write_str(&self.detail) } else { write!(f, "{place} {}", self.detail) }
+    }
+}
+
+fn listed(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// A request could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
+    /// What is asked about is not there, or is not the asker's: the two are not told apart.
+    #[error("no {what} is named `{name}`")]
+    NotFound {
+        /// What.
+        what: &'static str,
+        /// Its name as asked.
+        name: String,
+    },
+    /// What is to be made is there already.
+    #[error("{what} `{name}` is there already")]
+    Exists {
+        /// What.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The credential does not allow it.
+    #[error("this needs the permission {permission}")]
+    Forbidden {
+        /// The permission's word.
+        permission: &'static str,
+    },
+    /// Parts of a request cannot be taken: all of them.
+    #[error("{}", listed(.0))]
+    Faults(Vec<Fault>),
+    /// A running service answered that it cannot be done: what it said.
+    #[error("{detail}")]
+    Answered {
+        /// The problem's type.
+        kind: String,
+        /// In words for people.
+        detail: String,
+    },
+    /// What was to be changed was changed by somebody else meanwhile.
+    #[error("{what} `{name}` was changed meanwhile")]
+    ChangedMeanwhile {
+        /// What.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// An idempotency key was used for another request.
+    #[error("the idempotency key `{key}` was used for another request")]
+    KeyReused {
+        /// The key.
+        key: String,
+    },
     /// The store failed.
     #[error("{}", store_says(.0))]
     Store(#[from] StoreError),
@@ -47,6 +157,12 @@ pub enum ServiceError {
         /// Why not.
         reason: String,
     },
+    /// A line contradicts what is known, and nothing of its file is taken.
+    #[error("{}: line {}: {}", .0.file, .0.line, .0.reason)]
+    Line(BadLine),
+    /// Lines cannot be taken, and so nothing is.
+    #[error("{} lines cannot be taken", .0.len())]
+    Lines(Vec<BadLine>),
     /// A price version breaks a rule.
     #[error("{file}: {source}")]
     Price {
@@ -133,6 +249,22 @@ fn waiting(pending: i64) -> String {
 }
 
 impl ServiceError {
+    /// What may be shown to whoever asked: nothing of the database's own words.
+    #[must_use]
+    pub fn for_people(&self) -> String {
+        match self {
+            // Without its source, which is what the database said.
+            Self::Store(error) => error.to_string(),
+            error => error.to_string(),
+        }
+    }
+
+    /// Whether a constraint of the database refused it: somebody else was first.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Conflict { .. }))
+    }
+
     /// Whether the same may succeed later without anybody doing anything: the database was away or in use.
     #[must_use]
     pub fn will_pass(&self) -> bool {

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
 
-use super::ctx::{Platform, check_zone};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::ctx::{Changed, Platform, Record, check_zone};
 use super::error::ServiceError;
-use super::table::{BadLine, Table, TableRow};
+use super::table::{BadLine, Strictness, Table, TableRow};
 use crate::domain::device::Device;
 use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::period::{Day, Span};
@@ -154,7 +157,7 @@ fn read_line(row: &TableRow<'_>, number: u64, seen: &mut SeenLines) -> Result<In
 }
 
 /// What an inventory changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct InventoryOutcome {
     /// In-service intervals that were opened.
     pub opened: usize,
@@ -178,14 +181,59 @@ pub async fn apply(
 ) -> Result<InventoryOutcome, ServiceError> {
     let work = Arc::new((lines, file.to_owned(), platform.now(), platform.zone()));
     platform
-        .write(move |scope, tx| {
+        .change(move |scope, tx| {
             let work = Arc::clone(&work);
             unit(async move {
                 let (lines, file, now, zone) = &*work;
-                Application { scope, tx, now: *now, zone: *zone, file }.run(lines).await
+                let application = Application { scope, tx, now: *now, zone: *zone, file };
+                let mut records = Vec::new();
+                let outcome = application.run(lines, &mut records).await?;
+                Ok(Changed { outcome, records })
             })
         })
         .await
+}
+
+/// What became of an inventory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct InventoryReport {
+    /// What it changed.
+    pub changed: InventoryOutcome,
+    /// Lines that were not taken.
+    pub bad: Vec<BadLine>,
+}
+
+/// Reads an inventory and brings its good lines into the fleet; whether the bad ones stop them is the caller's to say.
+/// The tick is advanced, so that hours that are now in service are asked for.
+///
+/// # Errors
+/// [`ServiceError::File`], [`ServiceError::Line`]; [`ServiceError::Lines`] where all lines or none are taken.
+pub async fn bring(
+    platform: &Platform,
+    (file, input): (&str, impl Read),
+    strictness: Strictness,
+) -> Result<InventoryReport, ServiceError> {
+    let Inventory { lines, bad } = Inventory::read(input, file)?;
+    if strictness == Strictness::AllOrNothing && !bad.is_empty() {
+        return Err(ServiceError::Lines(bad));
+    }
+    let changed = apply(platform, file, lines).await?;
+    super::tick::advance(platform).await?;
+    Ok(InventoryReport { changed, bad })
+}
+
+fn record_of(line: &InventoryLine, before: Option<&ServiceInterval>) -> Record {
+    let shown = |end: Instant| (end != Instant::MAX).then(|| end.to_string());
+    let after: Value = json!({
+        "node": line.node.as_str(),
+        "in_service_from": line.in_service.start().to_string(),
+        "in_service_to": shown(line.in_service.end()),
+        "pool": line.pool.name().map(Name::as_str),
+    });
+    let before = before.map(|interval| json!({ "in_service_to": shown(interval.span.end()) }));
+    let action = if before.is_some() { "in_service.amend" } else { "in_service.open" };
+    let subject = format!("{}/{}", line.device.uuid, line.in_service.start());
+    Record { action, subject, before, after: Some(after) }
 }
 
 /// The hours to be folded, by scope.
@@ -209,7 +257,11 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    async fn run(&self, lines: &[InventoryLine]) -> Result<InventoryOutcome, ServiceError> {
+    async fn run(
+        &self,
+        lines: &[InventoryLine],
+        records: &mut Vec<Record>,
+    ) -> Result<InventoryOutcome, ServiceError> {
         installation::lock(self.scope, self.tx, Lock::Alone).await?;
         check_zone(self.scope, self.tx, self.zone).await?;
         let (scopes, devices) = self.ensure(lines).await?;
@@ -240,6 +292,10 @@ impl Application<'_> {
                 let reason = format!("device {uuid} is in service elsewhere from the same instant");
                 return Err(self.refuse(line, reason));
             }
+            let is_repooled = line.pool != PoolColumn::Absent && same.pool != pool;
+            if same.span.end() != line.in_service.end() || is_repooled {
+                records.push(record_of(line, Some(same)));
+            }
             if same.span.end() != line.in_service.end() {
                 let gone = Span::clamped(line.in_service.end().min(same.edge), same.edge);
                 self.end(same, line.in_service.end()).await?;
@@ -249,7 +305,7 @@ impl Application<'_> {
                 }
                 outcome.ended += 1;
             }
-            if line.pool != PoolColumn::Absent && same.pool != pool {
+            if is_repooled {
                 fleet::set_pool(self.scope, self.tx, same.device, same.span.start(), pool).await?;
                 let asked = Span::clamped(same.span.start(), same.edge);
                 let hours = super::accept::hours_meeting(self.zone, [asked]);
@@ -271,6 +327,7 @@ impl Application<'_> {
                 pool,
             };
             fleet::open_service(self.scope, self.tx, &interval).await?;
+            records.push(record_of(line, None));
             known.entry(device).or_default().push(interval);
             outcome.opened += 1;
         }
@@ -340,7 +397,7 @@ impl Application<'_> {
     }
 
     fn refuse(&self, line: &InventoryLine, reason: String) -> ServiceError {
-        ServiceError::File { file: self.file.to_owned(), reason: format!("line {}: {reason}", line.line) }
+        ServiceError::Line(BadLine { file: self.file.to_owned(), line: line.line, reason })
     }
 
     async fn end(&self, interval: &mut ServiceInterval, end: Instant) -> Result<(), ServiceError> {

@@ -9,6 +9,8 @@
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 pub mod accept;
+pub mod access;
+pub mod browse;
 pub mod catalogue;
 pub mod ctx;
 pub mod derive;
@@ -17,9 +19,13 @@ pub mod error;
 mod holdings;
 pub mod imports;
 pub mod inventory;
+pub mod outbox;
+mod plain;
 mod pools;
 pub mod pricing;
 pub mod reports;
+pub mod runs;
 pub mod states;
 pub mod table;
+pub mod tenancy;
 pub mod tick;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::ctx::Platform;
+use super::ctx::{Changed, Platform, Record};
 use super::derive::mark_all_homes;
 use super::error::ServiceError;
+use super::plain;
 use crate::domain::device::SharingMode;
 use crate::domain::ids::Name;
 use crate::domain::money::{Currency, UnitPrice};
@@ -54,13 +56,8 @@ impl PolicyTable {
     /// The policy, or which field cannot be read and why.
     fn read(&self) -> Result<Policy, String> {
         let word = self.weighting.as_deref().unwrap_or("blended");
-        let alpha_ppm = match &self.alpha {
-            Some(_) if word != "blended" => {
-                return Err(format!("policy.alpha is given, but weighting {word} has none"));
-            }
-            Some(text) => read_alpha(text).map_err(|reason| format!("policy.alpha `{text}` {reason}"))?,
-            None => 500_000,
-        };
+        let weighting = weighting(word, self.alpha.as_deref())
+            .map_err(|(field, reason)| format!("policy.{field} {reason}"))?;
         let mut basis = BTreeMap::new();
         for (mode, word) in &self.basis {
             let at = format!("policy.basis.{mode}");
@@ -72,8 +69,7 @@ impl PolicyTable {
             }
         }
         Ok(Policy {
-            weighting: Weighting::parse(word, alpha_ppm)
-                .map_err(|error| format!("policy.weighting {error}"))?,
+            weighting,
             basis,
             entitled: self.entitled,
             reserves_powered_off: self.reserve_powered_off,
@@ -93,14 +89,31 @@ fn read_alpha(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads how compute and memory make one weight: the word, and for `blended` the share of compute.
+///
+/// # Errors
+/// The field that cannot be taken, and why.
+pub fn weighting(word: &str, alpha: Option<&str>) -> Result<Weighting, (&'static str, String)> {
+    let alpha_ppm = match alpha {
+        Some(_) if word != "blended" => {
+            return Err(("alpha", format!("is given, but weighting {word} has none")));
+        }
+        Some(text) => read_alpha(text).map_err(|reason| ("alpha", format!("`{text}` {reason}")))?,
+        None => 500_000,
+    };
+    Weighting::parse(word, alpha_ppm).map_err(|error| ("weighting", error.to_string()))
+}
+
 /// What loading a price file did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceOutcome {
     /// The version's name.
+    #[serde(with = "plain::name")]
     pub name: Name,
     /// Its revision.
     pub revision: i64,
     /// When it holds.
+    #[serde(with = "plain::span")]
     pub effective: Span,
     /// How many prices it has.
     pub prices: usize,
@@ -114,22 +127,40 @@ pub struct PriceOutcome {
 /// # Errors
 /// [`ServiceError::File`] names the field that cannot be read; [`ServiceError::Price`] the rule that is broken.
 pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOutcome, ServiceError> {
-    let version = read(file, text)?;
+    publish(platform, file, read(file, text)?, None).await
+}
+
+/// Publishes a version. The same content again changes nothing; other content under the same name replaces it as its
+/// next revision: of the one that the publisher has seen, where that is said. `file` is what it is called in errors.
+///
+/// # Errors
+/// [`ServiceError::Price`] names the rule that is broken; [`ServiceError::ChangedMeanwhile`].
+pub async fn publish(
+    platform: &Platform,
+    file: &str,
+    version: PriceVersion,
+    seen: Option<i64>,
+) -> Result<PriceOutcome, ServiceError> {
     let file = file.to_owned();
     let hash = content_hash(&version)?;
     let (zone, currency, now) = (platform.zone(), platform.installation.currency, platform.now());
     let work = Arc::new(version);
     platform
-        .write(move |scope, tx| {
+        .change(move |scope, tx| {
             let (version, file) = (Arc::clone(&work), file.clone());
             unit(async move {
                 // Of two that publish at once, the second sees the first.
                 installation::lock(scope, tx, Lock::Alone).await?;
                 let mut version = (*version).clone();
-                if let Some((revision, known)) = prices::newest(scope, tx, version.name.as_str()).await? {
+                let newest = prices::newest(scope, tx, version.name.as_str()).await?;
+                if seen.is_some_and(|seen| seen != newest.as_ref().map_or(0, |(revision, _)| *revision)) {
+                    let name = version.name.to_string();
+                    return Err(ServiceError::ChangedMeanwhile { what: "price book", name });
+                }
+                if let Some((revision, known)) = newest {
                     version.revision = revision;
                     if known == hash {
-                        return Ok(outcome_of(&version, false));
+                        return Ok(Changed { outcome: outcome_of(&version, false), records: vec![] });
                     }
                     version.revision += 1;
                 }
@@ -149,10 +180,55 @@ pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOu
                 for span in replaced.map(|other| other.effective).into_iter().chain([version.effective]) {
                     mark_all_homes(scope, tx, zone, kind, span).await?;
                 }
-                Ok(outcome_of(&version, true))
+                let record = Record {
+                    action: "price_book.publish",
+                    subject: version.name.to_string(),
+                    before: replaced.map(version_json),
+                    after: Some(version_json(&version)),
+                };
+                Ok(Changed { outcome: outcome_of(&version, true), records: vec![record] })
             })
         })
         .await
+}
+
+/// A version as the record and the API show it.
+#[must_use]
+pub fn version_json(version: &PriceVersion) -> Value {
+    let open = |instant: Instant, edge: Instant| (instant != edge).then(|| instant.to_string());
+    let book = |book: Book| -> BTreeMap<String, String> {
+        let of_book = version.prices.iter().filter(|((of, _), _)| *of == book);
+        of_book.map(|((_, key), price)| (key.to_string(), price.to_string())).collect()
+    };
+    let policy = &version.policy;
+    let basis: BTreeMap<&str, &str> =
+        policy.basis.iter().map(|(mode, basis)| (mode.word(), basis.word())).collect();
+    let alpha = match policy.weighting {
+        Weighting::Blended { alpha_ppm } => Some(alpha_text(alpha_ppm)),
+        Weighting::Compute | Weighting::Memory | Weighting::Dominant => None,
+    };
+    json!({
+        "name": version.name.as_str(),
+        "revision": version.revision,
+        "currency": version.currency.to_string(),
+        "effective_from": version.effective.start().to_string(),
+        "effective_to": open(version.effective.end(), Instant::MAX),
+        "cost": book(Book::Cost),
+        "charge": book(Book::Charge),
+        "policy": {
+            "weighting": policy.weighting.word(),
+            "alpha": alpha,
+            "basis": basis,
+            "entitled": policy.entitled,
+            "reserve_powered_off": policy.reserves_powered_off,
+        },
+    })
+}
+
+/// Millionths as a decimal without trailing zeros.
+fn alpha_text(ppm: u32) -> String {
+    let text = format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn outcome_of(version: &PriceVersion, is_new: bool) -> PriceOutcome {

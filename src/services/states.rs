@@ -8,10 +8,13 @@ use std::collections::btree_map::Entry;
 use std::io::Read;
 use std::sync::Arc;
 
-use super::ctx::{Platform, check_zone};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::ctx::{Changed, Platform, Record, check_zone};
 use super::error::ServiceError;
 use super::pools;
-use super::table::{BadLine, Table, TableRow};
+use super::table::{BadLine, Strictness, Table, TableRow};
 use crate::domain::device::DeclaredKind;
 use crate::domain::ids::{Name, ScopeKind};
 use crate::domain::period::{BillingZone, Span};
@@ -62,7 +65,7 @@ fn read_line(row: &TableRow<'_>, line: u64, now: Instant) -> Result<Declaration,
 }
 
 /// What an import of states did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StatesOutcome {
     /// Lines read, the header apart.
     pub lines: u64,
@@ -88,15 +91,18 @@ impl StatesOutcome {
 
 /// Imports a table of declared states of one source: `node,gpu_uuid,slice,kind,from,to`.
 ///
-/// Bad lines are reported and the others are taken, all of them or none. The hours whose parts may change are
-/// marked; deriving is the caller's or a worker's. Hours to come are derived with the states of their time.
+/// The good lines are taken in one transaction; whether the bad ones stop them is the caller's to say. The hours whose
+/// parts may change are marked; deriving is the caller's or a worker's. Hours to come are derived with the states of
+/// their time.
 ///
 /// # Errors
-/// [`ServiceError::File`] when the file as a whole cannot be taken; nothing is then changed by it.
+/// [`ServiceError::File`] when the file as a whole cannot be taken; [`ServiceError::Lines`] where all lines or none are
+/// taken; nothing is then changed by it.
 pub async fn import_states(
     platform: &Platform,
     source: &Name,
     (file, input): (&str, impl Read),
+    strictness: Strictness,
 ) -> Result<StatesOutcome, ServiceError> {
     let now = platform.now();
     let mut outcome = StatesOutcome::default();
@@ -111,7 +117,7 @@ pub async fn import_states(
     let declarer = Declarer { source: source.clone(), actor: platform.actor.clone(), now };
     let work = Arc::new((lines, file.to_owned(), declarer, platform.zone(), outcome));
     platform
-        .write(move |scope, tx| {
+        .change(move |scope, tx| {
             let work = Arc::clone(&work);
             unit(async move {
                 let (lines, file, declarer, zone, outcome) = &*work;
@@ -121,11 +127,16 @@ pub async fn import_states(
                 let fleet = Fleet::read(scope, tx).await?;
                 let mut outcome = outcome.clone();
                 let plan = Plan::of(lines, &fleet, file, &mut outcome);
+                if strictness == Strictness::AllOrNothing && !outcome.bad.is_empty() {
+                    return Err(ServiceError::Lines(outcome.bad));
+                }
+                let mut records = Vec::new();
                 for (home, wanted) in plan.by_node.values() {
                     let application = Application { scope, tx, home, declarer, zone: *zone };
-                    application.run(wanted, &mut outcome).await?;
+                    let changed = application.run(wanted, &mut outcome).await?;
+                    records.extend(changed.into_iter().map(|change| change.record(home, declarer, &fleet)));
                 }
-                Ok(outcome)
+                Ok(Changed { outcome, records })
             })
         })
         .await
@@ -226,6 +237,40 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// How one state changed: where it ends, before and after. An end at its start: it was not there, or is no longer.
+struct StateChange {
+    key: StateKey,
+    before: Instant,
+    after: Instant,
+}
+
+impl StateChange {
+    fn record(self, home: &StoredScope, declarer: &Declarer, fleet: &Fleet) -> Record {
+        let Self { key, before, after } = self;
+        let device = fleet.devices.values().find(|device| Some(device.id) == key.device);
+        let device = device.map(|device| device.device.uuid.to_string());
+        let shown = |end: Instant| {
+            let to = (end != Instant::MAX).then(|| end.to_string());
+            let (slice, source) = (key.slice.as_ref().map(Name::as_str), declarer.source.as_str());
+            (end != key.from).then(|| {
+                json!({
+                    "node": home.name.name.as_str(), "gpu_uuid": device, "slice": slice,
+                    "kind": key.kind.word(), "from": key.from.to_string(), "to": to, "source": source,
+                })
+            })
+        };
+        let (before, after) = (shown(before), shown(after));
+        let action = match (&before, &after) {
+            (None, _) => "state.declare",
+            (Some(_), Some(_)) => "state.amend",
+            (Some(_), None) => "state.take_back",
+        };
+        let subject = format!("{}/{}", home.name.name, key.kind.word());
+        // Several states of one node and kind may be declared at once: the start tells them apart.
+        Record { action, subject: format!("{subject}/{}", key.from), before, after }
+    }
+}
+
 /// The states of one source and node inside the import's transaction.
 struct Application<'a> {
     scope: &'a PlatformScope,
@@ -236,11 +281,16 @@ struct Application<'a> {
 }
 
 impl Application<'_> {
-    async fn run(&self, wanted: &Wanted, outcome: &mut StatesOutcome) -> Result<(), ServiceError> {
+    async fn run(
+        &self,
+        wanted: &Wanted,
+        outcome: &mut StatesOutcome,
+    ) -> Result<Vec<StateChange>, ServiceError> {
         let (scope, tx, home) = (self.scope, self.tx, self.home);
         let known = states::declared_by(scope, tx, home.id, &self.declarer.source).await?;
         let mut put = Vec::new();
         let mut changed: Vec<(Option<i64>, Span)> = Vec::new();
+        let mut changes = Vec::new();
         for (key, (end, _)) in wanted {
             // What is not known ends where it begins, and so does what is taken back.
             let before = known.get(key).copied().unwrap_or(key.from);
@@ -248,6 +298,7 @@ impl Application<'_> {
                 continue;
             }
             changed.push((key.device, Span::clamped(before.min(*end), before.max(*end))));
+            changes.push(StateChange { key: key.clone(), before, after: *end });
             if *end == key.from {
                 states::take_back(scope, tx, home.id, &self.declarer.source, key).await?;
                 outcome.taken_back += 1;
@@ -261,7 +312,8 @@ impl Application<'_> {
             put.push((key.clone(), *end));
         }
         states::declare(scope, tx, home.id, self.declarer, &put).await?;
-        self.mark(&changed).await
+        self.mark(&changed).await?;
+        Ok(changes)
     }
 
     /// Marks the hours that have been asked for and in which a device's states are now others.

@@ -5,12 +5,14 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::Read;
 use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
+
 use super::error::ServiceError;
 use crate::domain::ids::Name;
 use crate::domain::units::Instant;
 
 /// A line that was not taken, with its number in its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadLine {
     /// The file.
     pub file: String,
@@ -18,6 +20,15 @@ pub struct BadLine {
     pub line: u64,
     /// Why.
     pub reason: String,
+}
+
+/// What becomes of a table of which some lines cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strictness {
+    /// They are reported, and the others are taken.
+    TakeTheGood,
+    /// Nothing is taken.
+    AllOrNothing,
 }
 
 /// A table of text read line by line.

@@ -29,6 +29,19 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::UnknownProfile,
+        Self::IllegalLayout,
+        Self::LostParent,
+        Self::LayoutAssumed,
+        Self::PoolOverheld,
+        Self::HourTooLarge,
+        Self::SourceConflict,
+        Self::BatchSetAside,
+        Self::CoverageLost,
+    ];
+
     /// The word.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -129,4 +142,66 @@ pub async fn summary(
     let sql = "SELECT kind, subject, COUNT(*), MIN(detail) FROM finding GROUP BY kind, subject ORDER BY kind, subject";
     let rows = tx.all(sql, vec![]).await?;
     rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).collect()
+}
+
+/// A finding with its natural names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedFinding {
+    /// Its kind's word.
+    pub kind: String,
+    /// The node or pool that it is about; none: neither.
+    pub scope: Option<String>,
+    /// Of what.
+    pub subject: String,
+    /// For which time; an open end reaches [`Instant::MAX`].
+    pub span: Span,
+    /// In words for people.
+    pub detail: String,
+    /// When it was written.
+    pub written: Instant,
+    /// Where it stands in the list.
+    pub place: FindingPlace,
+}
+
+/// Where in the list of findings one stands: since, kind, scope's number, subject.
+pub type FindingPlace = (i64, String, i64, String);
+
+/// Findings before one, the latest first, at most so many; of one kind where it is named.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    kind: Option<FindingKind>,
+    before: &FindingPlace,
+    limit: i64,
+) -> Result<Vec<ListedFinding>, StoreError> {
+    let only = if kind.is_some() { " AND f.kind = $6" } else { "" };
+    let sql = format!(
+        "SELECT f.kind, s.name, f.subject, f.since_us, f.until_us, f.detail, f.written_us, f.scope_id FROM finding f \
+         LEFT JOIN scope s ON s.scope_id = f.scope_id \
+         WHERE (f.since_us, f.kind, f.scope_id, f.subject) < ($1, $2, $3, $4){only} \
+         ORDER BY f.since_us DESC, f.kind DESC, f.scope_id DESC, f.subject DESC LIMIT $5"
+    );
+    let (since, word, scope, subject) = before;
+    let mut values =
+        vec![(*since).into(), word.as_str().into(), (*scope).into(), subject.as_str().into(), limit.into()];
+    values.extend(kind.map(|kind| kind.word().into()));
+    let rows = tx.all(&sql, values).await?;
+    rows.iter()
+        .map(|row| {
+            let (kind, subject, since): (String, String, i64) = (row.get(0)?, row.get(2)?, row.get(3)?);
+            let place = (since, kind.clone(), row.get(7)?, subject.clone());
+            Ok(ListedFinding {
+                kind,
+                scope: row.get(1)?,
+                subject,
+                span: super::fleet::span_of(since, row.get(4)?),
+                detail: row.get(5)?,
+                written: Instant::from_micros(row.get(6)?),
+                place,
+            })
+        })
+        .collect()
 }

@@ -522,3 +522,172 @@ pub async fn note_counted(
     }
     Ok(())
 }
+
+/// A node or pool, with how many devices it has had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedScope {
+    /// What it is.
+    pub name: ScopeName,
+    /// Devices that are, or were, at home there or belong to it.
+    pub devices: i64,
+    /// Of these, devices whose in-service interval is open.
+    pub in_service: i64,
+}
+
+/// Scopes of a kind whose name comes after one, at most so many.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list_scopes(
+    scope: &PlatformScope,
+    tx: &ReadTx,
+    kind: ScopeKind,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<ListedScope>, StoreError> {
+    let page = "kind = $1 AND name > $2 ORDER BY name LIMIT $3";
+    counted_scopes(scope, tx, kind, page, vec![kind.word().into(), after.into(), limit.into()]).await
+}
+
+/// One scope by name.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list_scope(
+    scope: &PlatformScope,
+    tx: &ReadTx,
+    name: &ScopeName,
+) -> Result<Option<ListedScope>, StoreError> {
+    let values = vec![name.kind.word().into(), name.name.as_str().into()];
+    Ok(counted_scopes(scope, tx, name.kind, "kind = $1 AND name = $2", values).await?.pop())
+}
+
+async fn counted_scopes(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    kind: ScopeKind,
+    page: &str,
+    values: Vec<sea_orm::Value>,
+) -> Result<Vec<ListedScope>, StoreError> {
+    // The page first: so the count reads the intervals of as many scopes, whatever the fleet has.
+    let belongs = match kind {
+        ScopeKind::Node => "s.scope_id",
+        ScopeKind::Pool => "s.pool_id",
+    };
+    let sql = format!(
+        "SELECT p.name, COUNT(DISTINCT s.device_id), \
+         COUNT(DISTINCT CASE WHEN s.to_us IS NULL THEN s.device_id END) FROM \
+         (SELECT scope_id, name FROM scope WHERE {page}) p \
+         LEFT JOIN device_service s ON {belongs} = p.scope_id GROUP BY p.name ORDER BY p.name"
+    );
+    let rows = tx.all(&sql, values).await?;
+    rows.iter()
+        .map(|row| {
+            let name = ScopeName { kind, name: name_of(&row.get::<String>(0)?)? };
+            Ok(ListedScope { name, devices: row.get(1)?, in_service: row.get(2)? })
+        })
+        .collect()
+}
+
+/// A device, with its memory and its in-service intervals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDevice {
+    /// The device.
+    pub device: Device,
+    /// Its memory in MiB, where its inventory states it.
+    pub memory_mib: Option<i64>,
+    /// Its in-service intervals, by start.
+    pub intervals: Vec<ListedInterval>,
+}
+
+/// An in-service interval with its natural names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedInterval {
+    /// The home node.
+    pub node: Name,
+    /// The pool to which the device belongs meanwhile.
+    pub pool: Option<Name>,
+    /// The device's index on the node, where known.
+    pub node_index: Option<i64>,
+    /// From when to when; an open end reaches [`Instant::MAX`].
+    pub span: Span,
+    /// Until when the sums have counted it.
+    pub counted_to: Instant,
+    /// Until when some source vouched for holding.
+    pub covered_to: Instant,
+}
+
+/// Which devices are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DevicesWanted<'a> {
+    /// The one of this UUID.
+    One(&'a Name),
+    /// Those whose UUID comes after one, at most so many.
+    Page {
+        /// After which; empty: from the first.
+        after: &'a str,
+        /// At most so many.
+        limit: i64,
+        /// Only those that are, or were, at home there or belong to it.
+        of: Option<ScopeId>,
+    },
+}
+
+/// Devices with their in-service intervals, by UUID.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list_devices(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    wanted: DevicesWanted<'_>,
+) -> Result<Vec<ListedDevice>, StoreError> {
+    let (condition, values) = match wanted {
+        DevicesWanted::One(uuid) => ("d.uuid = $1".to_owned(), vec![uuid.as_str().into()]),
+        DevicesWanted::Page { after, limit, of } => {
+            let there = "AND d.device_id IN (SELECT device_id FROM device_service WHERE scope_id = $3 OR pool_id = $3)";
+            let there = if of.is_some() { there } else { "" };
+            let mut values = vec![after.into(), limit.into()];
+            values.extend(of.map(|of| of.stored().into()));
+            (format!("d.uuid > $1 {there} ORDER BY d.uuid LIMIT $2"), values)
+        }
+    };
+    let sql = format!("SELECT d.device_id, d.uuid, d.model, d.memory_mib FROM device d WHERE {condition}");
+    let mut devices = Vec::new();
+    for row in tx.all(&sql, values).await? {
+        let id: i64 = row.get(0)?;
+        let device =
+            Device { uuid: name_of(&row.get::<String>(1)?)?, model: name_of(&row.get::<String>(2)?)? };
+        devices.push((id, ListedDevice { device, memory_mib: row.get(3)?, intervals: Vec::new() }));
+    }
+    if devices.is_empty() {
+        return Ok(vec![]);
+    }
+    let marks: Vec<String> = (1..=devices.len()).map(|number| format!("${number}")).collect();
+    let sql = format!(
+        "SELECT s.device_id, n.name, p.name, s.node_index, s.from_us, s.to_us, s.counted_to_us, s.covered_to_us \
+         FROM device_service s JOIN scope n ON n.scope_id = s.scope_id LEFT JOIN scope p ON p.scope_id = s.pool_id \
+         WHERE s.device_id IN ({}) ORDER BY s.device_id, s.from_us",
+        marks.join(", ")
+    );
+    let numbers = devices.iter().map(|(id, _)| (*id).into()).collect();
+    let mut intervals: BTreeMap<i64, Vec<ListedInterval>> = BTreeMap::new();
+    for row in tx.all(&sql, numbers).await? {
+        let pool: Option<String> = row.get(2)?;
+        intervals.entry(row.get(0)?).or_default().push(ListedInterval {
+            node: name_of(&row.get::<String>(1)?)?,
+            pool: pool.as_deref().map(name_of).transpose()?,
+            node_index: row.get(3)?,
+            span: span_of(row.get(4)?, row.get(5)?),
+            counted_to: Instant::from_micros(row.get(6)?),
+            covered_to: Instant::from_micros(row.get(7)?),
+        });
+    }
+    Ok(devices
+        .into_iter()
+        .map(|(id, mut device)| {
+            device.intervals = intervals.remove(&id).unwrap_or_default();
+            device
+        })
+        .collect())
+}

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::node_hour::OPEN_REVISION;
-use super::{PlatformScope, ReadTx, StoreError, WriteTx};
+use super::{PlatformScope, ReadTx, Scope, StoreError, WriteTx};
 use crate::domain::allocation::PartState;
 use crate::domain::cost::{DaySums, Sum};
 use crate::domain::ids::{Name, ScopeId, TenantId};
@@ -176,34 +176,36 @@ enum Level {
 
 /// Sums of a period by dimensions, state and cost item.
 ///
-/// `stale` are days whose tenant sums are behind: for these the node sums are read.
+/// `stale` are days whose tenant sums are behind: for these the node sums are read. A tenant's scope reads its own rows.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn sums(
-    scope: &PlatformScope,
+    scope: &Scope,
     tx: &ReadTx,
     days: std::ops::Range<Day>,
     stale: &BTreeSet<Day>,
     dimensions: &[Dimension],
+    names: &Names,
 ) -> Result<Vec<SumRow>, StoreError> {
     if dimensions.iter().any(|dimension| dimension.needs_node_level()) {
-        return read_sums(scope, tx, Level::NodeDay, days, dimensions, None).await;
+        return read_sums(scope, tx, Level::NodeDay, days, dimensions, (None, names)).await;
     }
-    let mut rows = read_sums(scope, tx, Level::TenantDay, days, dimensions, Some(stale)).await?;
+    let mut rows = read_sums(scope, tx, Level::TenantDay, days, dimensions, (Some(stale), names)).await?;
     for day in stale {
-        rows.extend(read_sums(scope, tx, Level::NodeDay, *day..day.next(), dimensions, None).await?);
+        let day = *day..day.next();
+        rows.extend(read_sums(scope, tx, Level::NodeDay, day, dimensions, (None, names)).await?);
     }
     Ok(rows)
 }
 
 async fn read_sums(
-    _scope: &PlatformScope,
+    scope: &Scope,
     tx: &ReadTx,
     level: Level,
     days: std::ops::Range<Day>,
     dimensions: &[Dimension],
-    without: Option<&BTreeSet<Day>>,
+    (without, names): (Option<&BTreeSet<Day>>, &Names),
 ) -> Result<Vec<SumRow>, StoreError> {
     let table = match level {
         Level::NodeDay => "node_day",
@@ -231,6 +233,10 @@ async fn read_sums(
         values.push(day.stored().into());
         except.push_str(&format!(" AND l.day <> ${}", values.len()));
     }
+    if let Some(tenant) = scope.only() {
+        values.push(tenant.into());
+        except.push_str(&format!(" AND l.tenant_id = ${}", values.len()));
+    }
     let mut selected: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     selected.extend(["l.state".to_owned(), "l.cost_item".to_owned(), summed("l.")]);
     let sql = format!(
@@ -238,7 +244,6 @@ async fn read_sums(
         selected.join(", "),
         grouped.join(", ")
     );
-    let names = Names::read(tx, dimensions).await?;
     let rows = tx.all(&sql, values).await?;
     let mut sums = Vec::with_capacity(rows.len());
     for row in rows {
@@ -262,13 +267,22 @@ async fn read_sums(
 const NONE: &str = "none";
 
 /// Natural names of the numbers that sums are keyed by.
-struct Names {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
     tenants: BTreeMap<i64, String>,
     scopes: BTreeMap<i64, String>,
 }
 
 impl Names {
-    async fn read(tx: &ReadTx, dimensions: &[Dimension]) -> Result<Self, StoreError> {
+    /// The names that these dimensions show.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read(
+        _scope: &PlatformScope,
+        tx: &ReadTx,
+        dimensions: &[Dimension],
+    ) -> Result<Self, StoreError> {
         let mut names = Self { tenants: BTreeMap::new(), scopes: BTreeMap::new() };
         if dimensions.contains(&Dimension::Tenant) {
             for row in tx.all("SELECT tenant_id, name FROM tenant", vec![]).await? {

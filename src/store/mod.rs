@@ -9,11 +9,14 @@
 //! another tenant's rows; sums are taken exactly; no decimal and no floating column exists.
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
+pub mod audit;
 mod backend;
 pub mod catalogue;
 pub mod error;
 pub mod findings;
 pub mod fleet;
+pub mod idempotency;
+pub mod import_runs;
 pub mod installation;
 pub mod journal;
 pub mod levels;
@@ -21,10 +24,12 @@ pub mod mapping;
 pub mod marks;
 pub mod migrate;
 pub mod node_hour;
+pub mod outbox;
 pub mod prices;
 pub mod scope;
 pub mod states;
 pub mod tenants;
+pub mod tokens;
 mod unit;
 
 use std::path::Path;
@@ -43,6 +48,8 @@ pub use unit::{ReadTx, WriteTx};
 #[derive(Debug, Clone)]
 pub struct Store {
     backend: Arc<Backend>,
+    /// Where units of work run: not the caller's runtime, which may be one of an edge that is being stopped.
+    runtime: tokio::runtime::Handle,
 }
 
 impl Store {
@@ -53,7 +60,8 @@ impl Store {
     /// another version's; [`StoreError::Unavailable`] when there is no answer.
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
         migrate::check_connected(url).await?;
-        Ok(Self { backend: Arc::new(Backend::connect(url, connections).await?) })
+        let backend = Arc::new(Backend::connect(url, connections).await?);
+        Ok(Self { backend, runtime: tokio::runtime::Handle::current() })
     }
 
     /// Opens the embedded database of a data directory, and makes both where they are missing.
@@ -66,7 +74,8 @@ impl Store {
     pub async fn open(directory: &Path, holder: &str) -> Result<Self, StoreError> {
         let setup = |error: std::io::Error| StoreError::Setup(format!("{}: {error}", directory.display()));
         make_private(directory).map_err(setup)?;
-        Ok(Self { backend: Arc::new(Backend::open(&directory.join("fatia.db"), holder).await?) })
+        let backend = Arc::new(Backend::open(&directory.join("fatia.db"), holder).await?);
+        Ok(Self { backend, runtime: tokio::runtime::Handle::current() })
     }
 
     /// Which database this is, for people.
@@ -93,7 +102,7 @@ impl Store {
     {
         let (backend, scope) = (Arc::clone(&self.backend), scope.into());
         // In a task of its own: a dropped caller must not drop a `begin` in flight.
-        let task = tokio::spawn(async move {
+        let task = self.runtime.spawn(async move {
             let tx = ReadTx::new(backend.begin_read(&scope).await?);
             let result = work(&tx).await;
             let ended = tx.into_inner().rollback().await.map_err(backend::classify);
@@ -117,7 +126,7 @@ impl Store {
         E: UnitError,
     {
         let (job, answer) = TypedJob::new(work);
-        Arc::clone(&self.backend).submit(scope.into(), Box::new(job)).await?;
+        Arc::clone(&self.backend).submit(scope.into(), Box::new(job), &self.runtime).await?;
         answer.await.unwrap_or_else(|_| Err(E::from(StoreError::Abandoned)))
     }
 }

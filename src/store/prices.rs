@@ -171,3 +171,74 @@ pub async fn publish(
     let columns = ["name", "revision", "book", "item_key", "unit_price"];
     tx.insert("price_item", &columns, rows, "").await.map(|_| ())
 }
+
+/// A version as published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The version.
+    pub version: PriceVersion,
+    /// When.
+    pub published: Instant,
+    /// When a later revision of its name took its place.
+    pub replaced: Option<Instant>,
+}
+
+/// Which versions are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionsWanted {
+    /// The revisions of a name, the newest first.
+    Of(String),
+    /// The newest revision of each name that comes after one, by name, at most so many.
+    Newest {
+        /// After which.
+        after: String,
+        /// At most so many.
+        limit: i64,
+    },
+}
+
+/// Published versions with their prices.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    wanted: &VersionsWanted,
+) -> Result<Vec<Published>, StoreError> {
+    let columns =
+        "name, revision, from_us, to_us, currency, policy, published_us, replaced_us FROM price_version";
+    let (sql, values) = match wanted {
+        VersionsWanted::Of(name) => {
+            (format!("SELECT {columns} WHERE name = $1 ORDER BY revision DESC"), vec![name.as_str().into()])
+        }
+        VersionsWanted::Newest { after, limit } => (
+            format!("SELECT {columns} WHERE replaced_us IS NULL AND name > $1 ORDER BY name LIMIT $2"),
+            vec![after.as_str().into(), (*limit).into()],
+        ),
+    };
+    let mut listed = Vec::new();
+    for row in tx.all(&sql, values).await? {
+        let (name, revision): (String, i64) = (row.get(0)?, row.get(1)?);
+        let sql = "SELECT book, item_key, unit_price FROM price_item WHERE name = $1 AND revision = $2";
+        let mut prices = BTreeMap::new();
+        for item in tx.all(sql, vec![name.as_str().into(), revision.into()]).await? {
+            let word: String = item.get(0)?;
+            let book = Book::ALL.into_iter().find(|book| book.word() == word).ok_or_else(|| corrupt(word))?;
+            prices.insert((book, name_of(&item.get::<String>(1)?)?), UnitPrice::from_scaled(item.get(2)?));
+        }
+        listed.push(Published {
+            version: PriceVersion {
+                name: name_of(&name)?,
+                revision,
+                effective: span_of(row.get(2)?, row.get(3)?),
+                currency: Currency::parse(&row.get::<String>(4)?).map_err(corrupt)?,
+                prices,
+                policy: policy_of(&row.get::<String>(5)?)?,
+            },
+            published: Instant::from_micros(row.get(6)?),
+            replaced: row.get::<Option<i64>>(7)?.map(Instant::from_micros),
+        });
+    }
+    Ok(listed)
+}

@@ -12,10 +12,6 @@ pub struct TenantScope {
 
 impl TenantScope {
     /// The scope of a tenant that a verified credential names; none for the platform.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the credentials that make it come with the service's door")
-    )]
     pub(crate) fn of_verified(tenant: TenantId) -> Option<Self> {
         (tenant != TenantId::PLATFORM).then_some(Self { tenant })
     }
@@ -45,6 +41,17 @@ pub enum Scope {
     Tenant(TenantScope),
     /// All.
     Platform(PlatformScope),
+}
+
+impl Scope {
+    /// The tenant to whose rows a statement has to keep, in words of its own: one database has no row security, and
+    /// the other has it beside this.
+    pub(in crate::store) fn only(&self) -> Option<i64> {
+        match self {
+            Self::Tenant(scope) => Some(scope.tenant().stored()),
+            Self::Platform(_) => None,
+        }
+    }
 }
 
 impl From<&TenantScope> for Scope {

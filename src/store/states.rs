@@ -166,3 +166,63 @@ pub async fn take_back(
     ];
     tx.run(sql, values).await.map(|_| ())
 }
+
+/// A declared state as stored, with its natural names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedState {
+    /// The node.
+    pub node: Name,
+    /// The device; none: every device of the node.
+    pub device: Option<Name>,
+    /// What, where and when.
+    pub state: DeclaredState,
+    /// Who declared it.
+    pub source: Name,
+    /// When.
+    pub declared: Instant,
+    /// By whose hand; empty where it was not kept.
+    pub declared_by: String,
+}
+
+/// Where in the list of states one stands: start, node, device, slice, kind, source. The natural order of the list.
+pub type StatePlace = (Instant, String, String, String, String, String);
+
+/// Declared states after one, by start, at most so many; of one node where it is named.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn list(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    node: Option<&Name>,
+    after: &StatePlace,
+    limit: i64,
+) -> Result<Vec<ListedState>, StoreError> {
+    let only = if node.is_some() { " AND n.name = $8" } else { "" };
+    let sql = format!(
+        "SELECT s.device_id, s.slice, s.kind, s.from_us, s.to_us, n.name, COALESCE(d.uuid, ''), s.source, \
+         s.declared_us, s.declared_by FROM state_declared s JOIN scope n ON n.scope_id = s.scope_id \
+         LEFT JOIN device d ON d.device_id = s.device_id \
+         WHERE (s.from_us, n.name, COALESCE(d.uuid, ''), s.slice, s.kind, s.source) > ($1, $2, $3, $4, $5, $6){only} \
+         ORDER BY s.from_us, n.name, COALESCE(d.uuid, ''), s.slice, s.kind, s.source LIMIT $7"
+    );
+    let (from, rest) = (after.0.micros(), [&after.1, &after.2, &after.3, &after.4, &after.5]);
+    let mut values = vec![from.into()];
+    values.extend(rest.into_iter().map(|word| word.as_str().into()));
+    values.push(limit.into());
+    values.extend(node.map(|node| node.as_str().into()));
+    let rows = tx.all(&sql, values).await?;
+    rows.iter()
+        .map(|row| {
+            let uuid: String = row.get(6)?;
+            Ok(ListedState {
+                node: name_of(&row.get::<String>(5)?)?,
+                device: if uuid.is_empty() { None } else { Some(name_of(&uuid)?) },
+                state: state_of(row)?.1,
+                source: name_of(&row.get::<String>(7)?)?,
+                declared: Instant::from_micros(row.get(8)?),
+                declared_by: row.get(9)?,
+            })
+        })
+        .collect()
+}

@@ -1,7 +1,7 @@
 //! Floor 1: the messages between senders and the service.
 //!
-//! Owns the outer formats: the usage message, the compressed body, the signature over it, and the
-//! acknowledgement. Turns messages into domain values and back, so that neither `domain` nor `services`
+//! Owns the outer formats: the usage message, the compressed body, the signature over it, the acknowledgement, a
+//! token's text, and the report as a document. Turns messages into domain values and back, so that neither `domain` nor `services`
 //! knows a format's version.
 //!
 //! Does not own: storage, the decision whether a batch is taken, transport.
@@ -12,5 +12,7 @@
 
 pub mod ack;
 pub mod body;
+pub mod costs_v1;
 pub mod signature;
+pub mod token;
 pub mod usage_v1;

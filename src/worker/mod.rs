@@ -8,7 +8,9 @@ use crate::domain::units::{Instant, MICROS_PER_SECOND};
 use crate::services::ctx::Platform;
 use crate::services::derive::{self, Worker};
 use crate::services::error::ServiceError;
+use crate::services::outbox::{self, Receiver};
 use crate::services::tick;
+use futures_util::future::BoxFuture;
 
 /// Between two ticks: the open hour is refreshed this often.
 const TICK_US: i64 = 300 * MICROS_PER_SECOND;
@@ -63,13 +65,26 @@ async fn step(platform: &Platform, worker: &Worker, ticked: &mut Instant) -> Res
     let now = platform.now();
     if now.micros_since(*ticked) >= TICK_US {
         tick::advance(platform).await?;
+        outbox::forget_old(platform).await?;
         *ticked = now;
     }
     let derived = derive::derive_all(platform, worker, &|_| ()).await?;
     if derived.days > 0 {
         tracing::info!(worker = %worker.holder, days = derived.days, "derived {} node-days", derived.days);
     }
+    outbox::send_due(platform, &LogReceiver).await?;
     Ok(())
+}
+
+/// Says events in the log: for whoever collects logs, and as long as nobody else wants them.
+struct LogReceiver;
+
+impl Receiver for LogReceiver {
+    fn receive<'a>(&'a self, message: &'a outbox::Message) -> BoxFuture<'a, Result<(), String>> {
+        let (kind, payload) = (message.kind.word(), &message.payload);
+        tracing::info!(kind, "changed: {payload}");
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// An error with its causes.

@@ -34,7 +34,7 @@ const EXACT: &[&str] = &["src/domain", "src/wire", "src/store", "src/services"];
 
 const BACKENDS: &[&str] = &["src/store/backend", "src/store/migrate", "src/config/database"];
 /// Where scopes are made: everybody else is handed one.
-const SCOPE_MAKERS: &[&str] = &["src/store/scope", "src/services/ctx"];
+const SCOPE_MAKERS: &[&str] = &["src/store/scope", "src/services/ctx", "src/services/access"];
 
 // The rules.
 

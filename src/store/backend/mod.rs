@@ -47,11 +47,12 @@ impl Backend {
         self: Arc<Self>,
         scope: Scope,
         job: Box<dyn Job>,
+        runtime: &tokio::runtime::Handle,
     ) -> Result<(), StoreError> {
         match &*self {
             Self::Sqlite(sqlite) => sqlite.submit(job).await?,
             Self::Postgres(_) => {
-                tokio::spawn(own_transaction(self, scope, job));
+                runtime.spawn(own_transaction(self, scope, job));
             }
         }
         Ok(())

@@ -49,8 +49,12 @@ fn json_has_these_fields_in_this_order() {
         line("", "used", "10.666664", "8.000000", "\"1.65333168\""),
     ];
     let wanted = format!(
-        "{{\n  \"period\": \"2026-09\",\n  \"zone\": \"UTC\",\n  \"currency\": \"USD\",\n  \"groups\": [\n{}\n  \
-         ],\n  \"totals\": [\n{}\n  ],\n  \"reconciliation\": {{\n    \"in_service_gpu_hours\": \"48.000000\",\n    \
+        "{{\n  \"period\": \"2026-09\",\n  \"from\": \"2026-09-01T00:00:00Z\",\n  \
+         \"to\": \"2026-10-01T00:00:00Z\",\n  \"zone\": \"UTC\",\n  \"currency\": \"USD\",\n  \
+         \"group_by\": [\n    \"project\",\n    \"tenant\"\n  ],\n  \"groups\": [\n{}\n  \
+         ],\n  \"totals\": [\n{}\n  ],\n  \"total\": {{\n    \"gpu_hours\": \"48.000000\",\n    \
+         \"unpriced_gpu_hours\": \"24.000000\",\n    \"cost\": \"14.88\",\n    \
+         \"metered_gpu_hours\": \"0.000000\",\n    \"energy_joules\": null\n  }},\n  \"reconciliation\": {{\n    \"in_service_gpu_hours\": \"48.000000\",\n    \
          \"parts_gpu_hours\": \"48.000000\",\n    \"difference\": \"0.000000\"\n  }},\n  \
          \"as_of\": \"2026-10-01T00:00:00Z\"\n}}\n",
         groups.join(",\n"),

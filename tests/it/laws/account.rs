@@ -10,7 +10,7 @@ use fatia::domain::mapping::MappingRules;
 use fatia::domain::money::UnitPrice;
 use fatia::domain::period::{Day, Span};
 use fatia::domain::price::{Book, Item, PriceBook};
-use fatia::domain::report::{CostReport, CountedService, Dimension, SumRow, cost_report};
+use fatia::domain::report::{CostReport, CountedService, Dimension, ReportPeriod, SumRow, cost_report};
 use fatia::domain::segment::{Claims, HourSegments};
 use fatia::domain::usage::Batch;
 
@@ -155,7 +155,16 @@ impl World {
         });
         let place = self.place;
         let (rows, prices) = (rows.collect(), self.prices());
-        cost_report(place.month, place.zone, usd(), dimensions.to_vec(), rows, &prices, services).unwrap()
+        cost_report(
+            ReportPeriod::of_month(place.month),
+            place.zone,
+            usd(),
+            dimensions.to_vec(),
+            rows,
+            &prices,
+            services,
+        )
+        .unwrap()
     }
 
     /// Cost prices by the text of their items.

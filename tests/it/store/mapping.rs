@@ -9,7 +9,7 @@ use fatia::services::derive::mark_services;
 use fatia::store::marks::MarkKind;
 use fatia::store::{StoreError, mapping, tenants, unit};
 
-use crate::support::platform::{TestPlatform, name, on_both_databases, span, write};
+use crate::support::platform::{TestPlatform, at, name, on_both_databases, span, write};
 
 /// Adds a rule as an operator would, and derives what it changes.
 async fn add(
@@ -34,7 +34,7 @@ async fn add(
             let wanted = BTreeSet::from([(rule.tenant.clone(), rule.project.clone())]);
             tenants::ensure(scope, tx, &wanted, tenants::Origin::Operator, now).await?;
             let numbers = tenants::numbers(scope, tx).await?;
-            mapping::add(scope, tx, &rule, numbers[&rule.tenant]).await?;
+            mapping::add(scope, tx, &rule, numbers[&rule.tenant], ("ana", at("06-10T12:00"))).await?;
             Ok::<_, StoreError>(())
         })
     })

@@ -8,12 +8,12 @@ use fatia::domain::money::{Currency, UnitPrice};
 use fatia::domain::period::{Day, Span};
 use fatia::domain::policy::Policy;
 use fatia::domain::price::{Book, PriceVersion};
-use fatia::domain::report::{Dimension, ReportError};
+use fatia::domain::report::{Dimension, ReportError, SumRow};
 use fatia::domain::units::Quantity;
 use fatia::services::error::ServiceError;
 use fatia::services::pricing;
 use fatia::store::levels::{self, NodeDayRow};
-use fatia::store::{StoreError, journal, prices, unit};
+use fatia::store::{PlatformScope, ReadTx, Scope, StoreError, journal, prices, unit};
 
 use crate::support::platform::{TestPlatform, at, name, on_both_databases, read, write};
 
@@ -51,10 +51,21 @@ async fn sum_up(platform: &TestPlatform) -> Result<(), StoreError> {
     .await
 }
 
+async fn all_sums(
+    scope: &PlatformScope,
+    tx: &ReadTx,
+    days: std::ops::Range<Day>,
+    stale: &BTreeSet<Day>,
+    dimensions: &[Dimension],
+) -> Result<Vec<SumRow>, StoreError> {
+    let names = levels::Names::read(scope, tx, dimensions).await?;
+    levels::sums(&Scope::from(scope), tx, days, stale, dimensions, &names).await
+}
+
 async fn sums(platform: &TestPlatform, dimensions: &'static [Dimension]) -> Result<Vec<i64>, StoreError> {
     let days = first_of_june()..first_of_june().next();
     let rows = read(platform, move |scope, tx| {
-        unit(async move { levels::sums(scope, tx, days, &BTreeSet::new(), dimensions).await })
+        unit(async move { all_sums(scope, tx, days, &BTreeSet::new(), dimensions).await })
     });
     Ok(rows.await?.into_iter().map(|row| row.sum.quantity.micro()).collect())
 }
@@ -143,7 +154,7 @@ async fn sums_by_model_of_nodes(platform: &TestPlatform) -> Result<Vec<i64>, Sto
     let days = first_of_june()..first_of_june().next();
     let stale = BTreeSet::from([first_of_june()]);
     let rows = read(platform, move |scope, tx| {
-        unit(async move { levels::sums(scope, tx, days, &stale, &[Dimension::Model]).await })
+        unit(async move { all_sums(scope, tx, days, &stale, &[Dimension::Model]).await })
     });
     Ok(rows.await?.into_iter().map(|row| row.sum.quantity.micro()).collect())
 }

@@ -8,6 +8,7 @@ use fatia::domain::usage::{Source, SourceRank};
 use fatia::services::error::ServiceError;
 use fatia::services::imports::{ImportOutcome, ImportRequest, Tables, import_intervals};
 use fatia::services::states::import_states;
+use fatia::services::table::Strictness;
 use fatia::store::marks::{MarkKind, mark_hours};
 use fatia::store::{StoreError, fleet, unit};
 
@@ -279,7 +280,7 @@ on_both_databases! {
             at("06-09T09:00"),
         );
         let source = Name::fixed("operator");
-        let outcome = import_states(platform, &source, ("states.csv", table.as_bytes())).await;
+        let outcome = import_states(platform, &source, ("states.csv", table.as_bytes()), Strictness::TakeTheGood).await;
         assert_eq!(outcome.expect("a good table").declared, 2);
         platform.derive().await;
         assert_eq!(shown(platform).await, [

@@ -50,7 +50,15 @@ async fn filled() -> TestPlatform {
         "INSERT INTO state_declared (scope_id, device_id, slice, kind, from_us, source, to_us, declared_us, declared_by) \
          SELECT scope_id, 0, '', 'maintenance', 0, 'operator', 1, 0, 'ana' FROM scope;
          INSERT INTO mapping_rule (ordinal, from_us, conditions, tenant_id, project) SELECT 1, 0, '[]', tenant_id, 'p' FROM tenant;
-         INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) SELECT 0, 1, tenant_id, 1 FROM tenant;",
+         INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) SELECT 0, 1, tenant_id, 1 FROM tenant;
+         INSERT INTO api_token (token_id, secret_hash, name, role, tenant_id, scopes, created_us, created_by) \
+         SELECT 't' || tenant_id, decode(repeat('00', 32), 'hex'), 't', 'tenant', tenant_id, '', 0, 'ana' FROM tenant \
+         WHERE tenant_id > 0;
+         INSERT INTO idempotency (asker, request_key, fingerprint, outcome, created_us) \
+         VALUES ('t1', 'k', decode(repeat('00', 32), 'hex'), '{}', 0);
+         INSERT INTO import_run (run_id, source, rank, state, started_us, started_by, beat_us, batches, answered) \
+         VALUES ('r', 's', 'import', 'running', 0, 'ana', 0, 0, 0);
+         INSERT INTO import_refusal (run_id, ordinal, file, line, reason) VALUES ('r', 1, 'f', 2, 'x');",
     )
     .await;
     for table in tables(&platform).await {

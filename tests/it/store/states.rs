@@ -5,6 +5,7 @@ use fatia::domain::ids::{ScopeKind, ScopeName};
 use fatia::domain::units::Instant;
 use fatia::services::derive;
 use fatia::services::states::{StatesOutcome, import_states};
+use fatia::services::table::Strictness;
 use fatia::store::{fleet, unit};
 use sqlx::{Connection as _, PgConnection};
 
@@ -28,7 +29,9 @@ fn states_csv(lines: &str) -> String {
 
 async fn declare_as(platform: &TestPlatform, source: &str, lines: &str) -> StatesOutcome {
     let table = states_csv(lines);
-    let outcome = import_states(platform, &name(source), ("states.csv", table.as_bytes())).await;
+    let outcome =
+        import_states(platform, &name(source), ("states.csv", table.as_bytes()), Strictness::TakeTheGood)
+            .await;
     let outcome = outcome.unwrap_or_else(|error| panic!("the import fails: {error}"));
     assert_eq!(outcome.bad, [], "every line is good");
     outcome
@@ -244,7 +247,7 @@ on_both_databases! {
                      n1 g1 - unhealthy 06-08T01:00 06-09T00:00
                      n1 g1 - maintenance 06-10T00:00 06-11T00:00";
         // Outside of its time in service nothing can be declared of a device.
-        let outcome = import_states(platform, &name("x"), ("s", states_csv(lines).as_bytes())).await.expect("a table");
+        let outcome = import_states(platform, &name("x"), ("s", states_csv(lines).as_bytes()), Strictness::TakeTheGood).await.expect("a table");
         assert_eq!(outcome.bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [7, 8]);
         // Another source says one of it too.
         declare_as(platform, "y", "n1 - - maintenance 06-09T05:00").await;
@@ -295,7 +298,7 @@ on_both_databases! {
         })
         .await;
         let table = states_csv("n1 g1 - maintenance 06-09T01:00 06-09T02:00");
-        let outcome = import_states(platform, &name("operator"), ("states.csv", table.as_bytes())).await;
+        let outcome = import_states(platform, &name("operator"), ("states.csv", table.as_bytes()), Strictness::TakeTheGood).await;
         outcome.expect_err("nothing can be marked");
         assert_eq!(platform.count("state_declared").await, 0);
     }
@@ -353,7 +356,13 @@ mod only_postgres {
         let importing = platform.platform.clone();
         let table = states_csv("n1 - - maintenance 06-09T01:00 06-09T02:00");
         let importing = tokio::spawn(async move {
-            import_states(&importing, &name("operator"), ("states.csv", table.as_bytes())).await
+            import_states(
+                &importing,
+                &name("operator"),
+                ("states.csv", table.as_bytes()),
+                Strictness::TakeTheGood,
+            )
+            .await
         });
         platform.waiting_for_locks(1).await;
         assert_eq!(held.number("SELECT COUNT(*) FROM state_declared").await, 0);

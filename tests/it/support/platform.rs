@@ -14,7 +14,7 @@ use fatia::domain::device::SharingMode;
 use fatia::domain::ids::{Name, ScopeKind, ScopeName};
 use fatia::domain::money::Currency;
 use fatia::domain::period::{BillingZone, Month, Span};
-use fatia::domain::report::{CostReport, Dimension};
+use fatia::domain::report::{CostReport, Dimension, ReportPeriod};
 use fatia::domain::units::Instant;
 use fatia::domain::usage::{
     Batch, Coverage, CoverageOf, Evidence, EvidenceField, Row, Slice, SliceSize, Source, SourceRank,
@@ -269,9 +269,8 @@ impl TestPlatform {
     /// The cost report of a month of 2026 by dimensions: `06`, `tenant state`.
     pub async fn costs(&self, month: &str, dimensions: &str) -> Result<CostReport, ServiceError> {
         let dimensions = dimensions.split_whitespace().map(|word| Dimension::parse(word).unwrap()).collect();
-        reports::costs(self, Month::parse(&format!("2026-{month}")).unwrap(), dimensions)
-            .await
-            .map(|costs| costs.report)
+        let month = ReportPeriod::of_month(Month::parse(&format!("2026-{month}")).unwrap());
+        reports::costs(self, month, dimensions).await.map(|costs| costs.report)
     }
 
     /// The groups of June's report, one a line: `acme 1.500000 3`, with the values of `dimensions` first, then hours,
