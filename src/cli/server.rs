@@ -271,7 +271,7 @@ impl Server {
     }
 
     pub(super) async fn revoke_token(&self, id: &str) -> Result<TokenView, ServiceError> {
-        self.read(self.request(Method::DELETE, &format!("/api/v1/tokens/{}", segment(id)))).await
+        self.read(self.request(Method::POST, &format!("/api/v1/tokens/{}/revoke", segment(id)))).await
     }
 
     pub(super) async fn make_tenant(&self, name: &Name) -> Result<NamedView, ServiceError> {

@@ -166,6 +166,11 @@ impl Call {
         found.map_or("", |(_, value)| value.as_str())
     }
 
+    /// What the body is called in answers.
+    pub(super) fn file_name(&mut self) -> String {
+        self.query.find("file", Name::parse).map_or_else(|| "the body".to_owned(), |name| name.to_string())
+    }
+
     /// Reads which page is asked, where nothing else may be.
     pub(super) fn only_page<P: DeserializeOwned>(&mut self) -> Result<Page<P>, Problem> {
         let page = self.query.page();

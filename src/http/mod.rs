@@ -20,12 +20,12 @@ mod server;
 mod settings;
 mod v1;
 
-pub use call::Route;
+pub use call::{Access, Method, Route, Takes};
 pub use openapi::document;
 pub use server::{Door, Running, start};
 pub use settings::Settings;
 
-use call::{Access, Method, Takes, route};
+use call::route;
 use v1::{audit, catalogue, derivation, fleet, imports, prices, reports, rules, states, tenants, tokens};
 
 use crate::domain::access::Permission as P;
@@ -79,7 +79,7 @@ pub const ROUTES: &[Route] = &[
     route(Method::Get,    "/api/v1/tokens",                             "listTokens",          Access::Needs(P::TokensRead),        Takes::Nothing,    run!(tokens::list)),
     route(Method::Post,   "/api/v1/tokens",                             "createToken",         Access::Needs(P::TokensWrite),       Takes::Json,       run!(tokens::create)),
     route(Method::Get,    "/api/v1/tokens/{token}",                     "getToken",            Access::Needs(P::TokensRead),        Takes::Nothing,    run!(tokens::get)),
-    route(Method::Delete, "/api/v1/tokens/{token}",                     "revokeToken",         Access::Needs(P::TokensWrite),       Takes::Nothing,    run!(tokens::revoke)),
+    route(Method::Post,   "/api/v1/tokens/{token}/revoke",              "revokeToken",         Access::Needs(P::TokensWrite),       Takes::Nothing,    run!(tokens::revoke)),
     route(Method::Get,    "/api/v1/audit",                              "listAudit",           Access::Needs(P::AuditRead),         Takes::Nothing,    run!(audit::list)),
     route(Method::Get,    "/api/v1/findings",                           "listFindings",        Access::Needs(P::FindingsRead),      Takes::Nothing,    run!(audit::findings)),
     route(Method::Get,    "/api/v1/derivation",                         "getDerivation",       Access::Needs(P::DerivationRead),    Takes::Nothing,    run!(derivation::get)),

@@ -279,7 +279,6 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 struct Exchange {
     id: String,
     method: String,
-    is_head: bool,
     if_none_match: Option<String>,
     takes_gzip: bool,
     began: i64,
@@ -301,7 +300,6 @@ async fn answer(
             known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known.to_owned(),
             _ => "OTHER".to_owned(),
         },
-        is_head: request.method() == actix_web::http::Method::HEAD,
         if_none_match: header(headers, "If-None-Match").map(str::to_owned),
         takes_gzip: header(headers, "Accept-Encoding").is_some_and(|text| text.contains("gzip")),
         began: service.platform.now().micros(),
@@ -421,7 +419,9 @@ async fn caller(
         }
         Access::Needs(permission) => permission,
     };
-    let identity = service.tokens.identity(&service.platform, header(headers, "Authorization"), &count).await;
+    // A header that is no text is no token either.
+    let presented = headers.get("Authorization").map(|value| value.to_str().unwrap_or_default());
+    let identity = service.tokens.identity(&service.platform, presented, &count).await;
     let identity = identity.inspect_err(|_| service.metrics.refused("token"))?;
     let Some(identity) = identity else {
         count()?;
@@ -446,9 +446,9 @@ fn with_key(
 ) -> Result<Asked, Problem> {
     let invalid = |detail: &str| Problem::invalid(vec![Fault::header("Idempotency-Key", detail)]);
     let Some(key) = headers.get("Idempotency-Key") else { return Ok(asked) };
-    let key = key.to_str().map_err(|_| invalid("is no plain text"))?.trim();
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(invalid("is empty or longer than 255 bytes"));
+    let key = key.to_str().unwrap_or_default();
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(invalid("is not one to 255 visible ASCII characters"));
     }
     if route.method == Method::Get {
         return Ok(asked);
@@ -558,11 +558,6 @@ fn shape(reply: Reply, exchange: &Exchange) -> HttpResponse {
     };
     let mut response = if is_known {
         HttpResponse::NotModified().finish()
-    } else if exchange.is_head {
-        builder.content_type(reply.media);
-        // The length that the body of GET has.
-        builder.no_chunking(u64::try_from(body.len()).unwrap_or(u64::MAX));
-        builder.body(web::Bytes::new())
     } else if reply.media.is_empty() {
         builder.finish()
     } else {
@@ -600,7 +595,7 @@ fn refuse(problem: &Problem, exchange: &Exchange) -> HttpResponse {
         builder.force_close();
     }
     let body = problem.document(&exchange.id).to_string();
-    let mut response = if exchange.is_head { builder.finish() } else { builder.body(body) };
+    let mut response = builder.body(body);
     let headers = response.headers_mut();
     put(headers, "cache-control", "no-store");
     if problem.kind == Kind::Unauthorized {

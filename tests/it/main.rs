@@ -6,6 +6,8 @@
 )]
 
 #[cfg(test)]
+mod api;
+#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod chaos;

@@ -56,7 +56,7 @@ pub(in crate::http) async fn get_device(mut call: Call) -> Result<Reply, Problem
 }
 
 pub(in crate::http) async fn bring(mut call: Call) -> Result<Reply, Problem> {
-    let file = call.query.text("file").unwrap_or_else(|| "the body".to_owned());
+    let file = call.file_name();
     call.no_more_query()?;
     let platform = call.platform()?;
     let report = match std::mem::replace(&mut call.body, Body::Nothing) {

@@ -31,9 +31,10 @@ pub(in crate::http) async fn get(mut call: Call) -> Result<Reply, Problem> {
 }
 
 pub(in crate::http) async fn publish(mut call: Call) -> Result<Reply, Problem> {
-    let file = call.query.text("file").unwrap_or_else(|| "the body".to_owned());
+    let file = call.file_name();
     call.no_more_query()?;
     let seen = match call.if_match.as_deref().map(|etag| etag.trim().trim_matches('"').parse()) {
+        _ if call.if_match.as_deref().map(str::trim) == Some("*") => None,
         None => None,
         Some(Ok(revision)) => Some(revision),
         Some(Err(_)) => {

@@ -40,7 +40,7 @@ pub(in crate::http) async fn list(mut call: Call) -> Result<Reply, Problem> {
 
 pub(in crate::http) async fn declare(mut call: Call) -> Result<Reply, Problem> {
     let source = call.query.find("source", Name::parse);
-    let file = call.query.text("file").unwrap_or_else(|| "the body".to_owned());
+    let file = call.file_name();
     call.no_more_query()?;
     let platform = call.platform()?;
     let operator = || Name::fixed("operator");

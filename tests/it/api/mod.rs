@@ -1,0 +1,13 @@
+//! The service as those who speak HTTP to it know it, on both databases.
+
+mod access;
+mod contract;
+mod edges;
+mod fleet;
+mod idempotency;
+mod imports;
+mod prices;
+mod reports;
+mod rules;
+mod tenants;
+mod tokens;
