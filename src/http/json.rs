@@ -173,6 +173,8 @@ pub(super) type Reader<T> = fn(&Node) -> Result<T, String>;
 /// The fields of an object, taken one by one.
 pub(super) struct Fields<'a> {
     pointer: String,
+    /// What is no object has one fault, and not one for each field that it lacks.
+    is_object: bool,
     entries: Vec<(&'a str, &'a Node, bool)>,
 }
 
@@ -191,7 +193,7 @@ impl<'a> Fields<'a> {
                 vec![]
             }
         };
-        Self { pointer: pointer.to_owned(), entries }
+        Self { pointer: pointer.to_owned(), is_object: matches!(node, Node::Object(_)), entries }
     }
 
     /// The pointer of a field.
@@ -221,7 +223,7 @@ impl<'a> Fields<'a> {
     /// A field that must be there.
     pub(super) fn need<T>(&mut self, field: &str, read: Reader<T>, faults: &mut Faults) -> Option<T> {
         let is_there = self.node(field).is_some();
-        if !is_there {
+        if !is_there && self.is_object {
             faults.body(&self.at(field), "is missing");
         }
         self.find(field, read, faults)

@@ -6,7 +6,7 @@ use super::ctx::Platform;
 use super::derive::{self, DayInputs};
 use super::error::ServiceError;
 use crate::domain::period::{BillingZone, Day, Span};
-use crate::store::{findings, fleet, journal, levels, node_hour, unit};
+use crate::store::{findings, fleet, installation, journal, levels, marks, node_hour, unit};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,24 +51,28 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
     let mut say = |subject: &str, verdict, detail: String| {
         checks.push(Check { subject: subject.to_owned(), verdict, detail });
     };
-    let ((batches, rows), found, unequal) = platform
+    let ((batches, rows), found, unequal, fixed, before) = platform
         .read(move |scope, tx| {
             unit(async move {
                 let size = journal::size(scope, tx).await?;
                 let found = findings::summary(scope, tx).await?;
-                Ok::<_, ServiceError>((size, found, levels::unequal_tenant_days(scope, tx).await?))
+                let unequal = levels::unequal_tenant_days(scope, tx).await?;
+                // What this process read at its start may have been fixed since.
+                let fixed = installation::find(scope, tx).await?.and_then(|there| there.fixed);
+                Ok::<_, ServiceError>((size, found, unequal, fixed, marks::count(scope, tx).await?))
             })
         })
         .await?;
     say("database", Verdict::Well, platform.store.describe());
     say("journal", Verdict::Well, format!("{batches} batches, {rows} rows"));
-    zone_check(platform, &mut say);
+    zone_check(platform, fixed.is_some(), &mut say);
     let pending = derive::pending(platform).await?;
     let verdict = if pending == 0 { Verdict::Well } else { Verdict::Notice };
     say("worker", verdict, format!("{pending} marks wait to be derived"));
     let recount = recount(platform).await?;
-    // While marks wait, the levels are behind by design.
-    let behind = if pending == 0 { Verdict::Ill } else { Verdict::Notice };
+    let after = derive::pending(platform).await?;
+    // While marks wait, the levels are behind by design; also where they are worked off while somebody looks.
+    let behind = if (before, pending, after) == (0, 0, 0) { Verdict::Ill } else { Verdict::Notice };
     let verdict = if recount.differing.is_empty() { Verdict::Well } else { behind };
     let detail =
         format!("{} node-days recounted from the journal, {} differ", recount.days, recount.differing.len());
@@ -89,10 +93,10 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
     Ok(checks)
 }
 
-fn zone_check(platform: &Platform, say: &mut impl FnMut(&str, Verdict, String)) {
+fn zone_check(platform: &Platform, is_fixed: bool, say: &mut impl FnMut(&str, Verdict, String)) {
     let installation = &platform.installation;
     let (stored, carried) = (&installation.zone_database, BillingZone::database_version());
-    let state = if installation.fixed.is_some() { "fixed" } else { "not fixed yet" };
+    let state = if is_fixed { "fixed" } else { "not fixed yet" };
     let zone = format!("{}, {state}; time-zone database {carried}", installation.zone);
     if stored == carried {
         say("zone", Verdict::Well, zone);

@@ -10,4 +10,5 @@ mod prices;
 mod reports;
 mod rules;
 mod tenants;
+mod tls;
 mod tokens;

@@ -5,5 +5,6 @@
 
 mod fleet;
 mod postgres;
+mod resets;
 mod rig;
 mod sqlite;

@@ -16,6 +16,7 @@ mod postgres;
 mod prices;
 mod program;
 mod reports;
+mod serve;
 mod slices;
 mod states;
 mod zones;

@@ -187,6 +187,20 @@ impl Running {
         }
     }
 
+    /// Waits for a line on standard output that begins so, and returns it.
+    #[track_caller]
+    pub fn until_said(&self, beginning: &str) -> String {
+        let line = || {
+            self.out.text().split_inclusive('\n').find_map(|line| {
+                (line.starts_with(beginning) && line.ends_with('\n')).then(|| line.trim_end().to_owned())
+            })
+        };
+        if !until(LIMIT, || line().is_some()) {
+            panic!("{} did not say `{beginning}`, but: {}{}", self.command, self.out.text(), self.err.text());
+        }
+        line().unwrap_or_default()
+    }
+
     /// Waits until it ends by itself.
     #[track_caller]
     pub fn finish(mut self) -> Ran {
