@@ -9,8 +9,14 @@ CARGO ?= cargo
 # Cargo.lock is part of the source: a build that would change it stops. `make test LOCKED=` lets it change.
 LOCKED ?= --locked
 
+# Programs of others by which tests judge the API; `deploy/ci/needs.sh test` puts them there.
+export FATIA_JUDGES ?= $(HOME)/.cache/fatia/judges
+export FATIA_PYTHON ?= $(FATIA_JUDGES)/python/bin/python
+export FATIA_PROMTOOL ?= $(FATIA_JUDGES)/promtool
+
 DEMO := tests/fixtures/demo
 DEMO_DATA := var/demo
+DEMO_LISTEN := 127.0.0.1:8080
 DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
 
 # The steps of `make test` are in order of price and share two cores and one build folder.
@@ -18,10 +24,10 @@ DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
 
 .PHONY: help
 help:
-	@echo "make run     build, load a made-up month into $(DEMO_DATA) and report its costs"
+	@echo "make run     build, load a made-up month into $(DEMO_DATA), report its costs, and answer on $(DEMO_LISTEN)"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1)"
-	@echo "make bench   the benchmark of attribution"
+	@echo "make bench   the benchmarks: attribution, and the service's door"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
 	@echo "make clean   remove the build folder and $(DEMO_DATA)"
@@ -38,7 +44,10 @@ run: needs-build
 	$(DEMO_FATIA) import intervals --inventory $(DEMO)/inventory.csv $(DEMO)/intervals.csv
 	$(DEMO_FATIA) report costs --period 2026-09 --group-by tenant,project,mode
 	@echo
-	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); try other reports on it."
+	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); the API is shown on http://$(DEMO_LISTEN)/docs."
+	@echo "Try it with the token below, and \`fatia --data $(DEMO_DATA) ...\` from another terminal; Ctrl-C stops it."
+	@echo
+	$(DEMO_FATIA) serve --listen $(DEMO_LISTEN) --print-token
 
 .PHONY: test
 test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
@@ -53,7 +62,7 @@ long: needs-test
 
 .PHONY: bench
 bench: needs-build
-	$(CARGO) bench $(LOCKED) --bench attribute
+	$(CARGO) bench $(LOCKED) --bench attribute --bench door
 
 .PHONY: fmt
 fmt:

@@ -88,6 +88,48 @@ need_rust_components() {
     fi
 }
 
+# Programs of others by which the tests judge the API: a generator of requests, a validator of its document, and the
+# checker of Prometheus's names. They go beside the build folder and touch nothing else of the machine.
+JUDGES=${FATIA_JUDGES:-${HOME:-/root}/.cache/fatia/judges}
+WANTED=$ROOT/deploy/ci/requirements.txt
+
+has_python_judges() { [[ -x $JUDGES/python/bin/python ]] && cmp -s "$WANTED" "$JUDGES/python/requirements.txt"; }
+has_promtool() { [[ -x $JUDGES/promtool ]]; }
+
+# Python 3.10 or newer, with what makes environments; Debian packs that apart.
+has_python() { has python3 && python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+
+install_python_judges() {
+    say "installing into $JUDGES/python: $(tr '\n' ' ' <"$WANTED" | sed 's/#[^.]*\.//')"
+    rm -rf "$JUDGES/python"
+    python3 -m venv "$JUDGES/python"
+    "$JUDGES/python/bin/pip" install --quiet --disable-pip-version-check -r "$WANTED"
+    cp "$WANTED" "$JUDGES/python/requirements.txt"
+}
+
+# Debian's package starts a server; only one program of it is wanted, so it is unpacked and not installed.
+install_promtool() {
+    if has promtool; then
+        mkdir -p "$JUDGES"
+        ln -sf "$(command -v promtool)" "$JUDGES/promtool"
+        return
+    fi
+    if ! has apt-get || ! has dpkg; then
+        say "there is no apt-get here, so the names of Prometheus figures are not checked; put promtool into PATH for that"
+        return
+    fi
+    say "unpacking promtool into $JUDGES"
+    local folder
+    folder=$(mktemp -d)
+    # Its downloads are made by a user of apt's own, who may not enter a private folder.
+    chmod 755 "$folder"
+    [[ $lists_fetched == yes ]] || { apt update -qq && lists_fetched=yes; }
+    (cd "$folder" && apt-get -o APT::Sandbox::User=root download -qq prometheus >/dev/null && dpkg -x ./*.deb .)
+    mkdir -p "$JUDGES"
+    cp "$folder/usr/bin/promtool" "$JUDGES/promtool"
+    rm -rf "$folder"
+}
+
 main() {
     local purpose=${1:-}
     case $purpose in
@@ -106,6 +148,15 @@ main() {
     has cc || programs+=(gcc libc6-dev)
     [[ $purpose == build ]] || need_rust_components
     [[ $purpose != test ]] || has_postgres || postgres=yes
+    [[ $purpose != test ]] || has_python_judges || has_python || programs+=(python3 python3-venv)
+    install_missing
+    [[ $purpose == test ]] || return 0
+    has_python_judges || install_python_judges
+    has_promtool || install_promtool
+}
+
+# Of the caller's `programs` and `postgres`.
+install_missing() {
     [[ ${#programs[@]} -eq 0 && $postgres == no ]] && return
 
     if ! has apt-get; then

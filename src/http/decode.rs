@@ -20,8 +20,6 @@ use super::problem::{Kind, Problem};
 const STEP: usize = 64 << 10;
 /// What goes into a gzip step: deflate makes of one byte about a thousand at most.
 const GZIP_STEP: usize = 64;
-/// The largest window of a zstd frame: 8 MiB. A frame may ask for gigabytes.
-const WINDOW_LOG_MAX: u32 = 23;
 /// A body that is on its way gains a second for each so many bytes.
 const BYTES_A_SECOND: u64 = 16 << 10;
 
@@ -55,6 +53,8 @@ pub(super) struct Limits {
     pub(super) packed: u64,
     /// Bytes after decompression.
     pub(super) unpacked: u64,
+    /// The largest window of a zstd frame, as a power of two: memory that a frame may ask for.
+    pub(super) window_log: u32,
     /// How long the body may take to come, before it gains by what came.
     pub(super) deadline: Duration,
 }
@@ -77,6 +77,11 @@ pub(super) struct BodyReader {
     deadline: Pin<Box<Sleep>>,
 }
 
+/// Why a zstd stream cannot be read on: what it wants of memory is more than is given, or it is broken.
+fn bad_zstd(error: &std::io::Error, limit: u64) -> Problem {
+    if error.to_string().contains("too much memory") { too_large(limit, "unpacked") } else { bad("zstd") }
+}
+
 fn bad(encoding: &str) -> Problem {
     Problem::new(Kind::Malformed, format!("the body is not one whole {encoding} stream"))
 }
@@ -88,7 +93,9 @@ impl BodyReader {
             Encoding::Gzip => Inflate::Gzip(Box::new(GzDecoder::new(Vec::new()))),
             Encoding::Zstd => {
                 let mut decoder = Decoder::new().map_err(|_| bad("zstd"))?;
-                decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).map_err(|_| bad("zstd"))?;
+                decoder
+                    .set_parameter(DParameter::WindowLogMax(limits.window_log))
+                    .map_err(|_| bad("zstd"))?;
                 Inflate::Zstd { decoder: Box::new(decoder), is_over: false }
             }
         };
@@ -162,7 +169,10 @@ impl BodyReader {
                     return Err(bad("zstd"));
                 }
                 let mut out = vec![0; STEP];
-                let status = decoder.run_on_buffers(&self.waiting, &mut out).map_err(|_| bad("zstd"))?;
+                let limit = self.limits.unpacked;
+                let status = decoder
+                    .run_on_buffers(&self.waiting, &mut out)
+                    .map_err(|error| bad_zstd(&error, limit))?;
                 let _inflated = self.waiting.split_to(status.bytes_read);
                 *is_over = status.remaining == 0;
                 out.truncate(status.bytes_written);

@@ -4,6 +4,7 @@
 //! taken by name and kind; what cannot be taken is noted with its pointer, and reading goes on; what nobody asked for is
 //! a fault too, so that a slip is never silently ignored.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -15,6 +16,8 @@ use crate::services::error::Fault;
 
 /// How deep a body may nest.
 const DEPTH_MAX: usize = 16;
+/// Values of one body, at most: each costs a hundred times the bytes that it is written in.
+const VALUES_MAX: usize = 20_000;
 
 /// A JSON value as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,33 +55,44 @@ pub(super) fn parse(body: &[u8]) -> Result<Node, Problem> {
         return Err(malformed("it begins with a byte order mark".to_owned()));
     }
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let node = Seed(0).deserialize(&mut reader).map_err(|error| malformed(error.to_string()))?;
+    let left = Cell::new(VALUES_MAX);
+    let node = Seed { depth: 0, left: &left }
+        .deserialize(&mut reader)
+        .map_err(|error| malformed(error.to_string()))?;
     reader.end().map_err(|error| malformed(error.to_string()))?;
     Ok(node)
 }
 
-/// Reads one value at a depth.
-struct Seed(usize);
+/// Reads one value at a depth, of those that are left.
+#[derive(Clone, Copy)]
+struct Seed<'a> {
+    depth: usize,
+    left: &'a Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for Seed {
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Node;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Node, D::Error> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None => return Err(D::Error::custom(format!("it has more than {VALUES_MAX} values"))),
+        }
         input.deserialize_any(self)
     }
 }
 
-impl Seed {
-    fn inside<E: Error>(&self) -> Result<usize, E> {
-        if self.0 < DEPTH_MAX {
-            Ok(self.0 + 1)
+impl Seed<'_> {
+    fn inside<E: Error>(self) -> Result<Self, E> {
+        if self.depth < DEPTH_MAX {
+            Ok(Self { depth: self.depth + 1, ..self })
         } else {
             Err(E::custom(format!("it nests more than {DEPTH_MAX} deep")))
         }
     }
 }
 
-impl<'de> Visitor<'de> for Seed {
+impl<'de> Visitor<'de> for Seed<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,23 +130,23 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
-        let depth = self.inside()?;
+        let inside = self.inside()?;
         let mut nodes = Vec::new();
-        while let Some(node) = list.next_element_seed(Seed(depth))? {
+        while let Some(node) = list.next_element_seed(inside)? {
             nodes.push(node);
         }
         Ok(Node::List(nodes))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let depth = self.inside()?;
+        let inside = self.inside()?;
         let mut fields: Vec<(String, Node)> = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         while let Some(key) = map.next_key::<String>()? {
             if !seen.insert(key.clone()) {
                 return Err(A::Error::custom(format!("the key `{}` stands twice", cut(&key))));
             }
-            fields.push((key, map.next_value_seed(Seed(depth))?));
+            fields.push((key, map.next_value_seed(inside)?));
         }
         Ok(Node::Object(fields))
     }
@@ -342,6 +356,7 @@ mod tests {
         assert!(refused("1e999").contains("out of range"));
         assert!(refused(b"\"\xff\"").contains("unicode"));
         assert!(refused("").contains("EOF"));
+        assert!(refused(format!("[{}0]", "0,".repeat(20_000))).contains("more than 20000 values"));
         let long = format!("{{\"{0}\":1,\"{0}\":1}}", "k".repeat(100_000));
         assert!(refused(long).len() < 300);
     }

@@ -9,6 +9,9 @@ use crate::domain::price::PriceError;
 use crate::services::error::{Fault, FaultAt, ServiceError};
 use crate::services::table::BadLine;
 
+/// Faults that one answer tells; more are counted.
+const FAULTS_TOLD: usize = 100;
+
 /// A cause, with its status, its word in the type's URI and its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -146,7 +149,11 @@ impl Problem {
             "instance": format!("urn:fatia:request:{request}"),
         });
         if !self.faults.is_empty() {
-            let errors: Vec<Value> = self.faults.iter().map(fault_json).collect();
+            let mut errors: Vec<Value> = self.faults.iter().take(FAULTS_TOLD).map(fault_json).collect();
+            let more = self.faults.len().saturating_sub(FAULTS_TOLD);
+            if more > 0 {
+                errors.push(json!({ "detail": format!("and {more} more faults") }));
+            }
             if let Some(fields) = document.as_object_mut() {
                 fields.insert("errors".to_owned(), errors.into());
             }

@@ -11,6 +11,8 @@ use crate::wire::body::hex;
 
 /// Values of one page, at most.
 pub(super) const LIMIT_MAX: i64 = 1_000;
+/// Parameters of one request, at most.
+const PARAMETERS_MAX: usize = 64;
 /// Values of one page, where it is not said.
 const LIMIT: i64 = 100;
 
@@ -24,6 +26,10 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn parse(text: &str) -> Self {
         let mut query = Self::default();
+        if text.split('&').count() > PARAMETERS_MAX {
+            query.faults.push(Fault::query("", format!("has more than {PARAMETERS_MAX} parameters")));
+            return query;
+        }
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             if query.entries.iter().any(|(known, ..)| *known == key) {
                 query.fault(&key, "stands twice");

@@ -493,7 +493,9 @@ async fn body(
     };
     let encoding = Encoding::parse(header(headers, "Content-Encoding"))?;
     let deadline = Duration::from_secs(u64::from(service.settings.body_seconds));
-    let limits = BodyLimits { packed, unpacked, deadline };
+    // Files are packed once and hard, with windows of 8 MiB; a small body needs none larger than itself.
+    let window_log = if route.takes == Takes::Files { 23 } else { 22 };
+    let limits = BodyLimits { packed, unpacked, window_log, deadline };
     let mut reader = BodyReader::new(payload.into_inner(), encoding, limits)?;
     if route.takes == Takes::Files {
         let upload = Upload::read(content_type, reader).await?;

@@ -8,12 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::access::two_tenants;
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
-fn judge(variable: &str) -> Option<PathBuf> {
-    let found = std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+#[expect(clippy::disallowed_methods, reason = "switches of the tests themselves, which have no settings")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn judge(name: &str) -> Option<PathBuf> {
+    let found = variable(name).map(PathBuf::from).filter(|program| program.exists());
     if found.is_none() {
-        println!("{variable} names no program: nothing was judged");
+        println!("{name} names no program: nothing was judged");
     }
     found
 }
@@ -32,7 +37,7 @@ fn folder() -> PathBuf {
 fn the_document_is_the_committed_one() {
     let path = folder().join("openapi.json");
     let document = serde_json::to_string_pretty(&fatia::http::document()).expect("JSON") + "\n";
-    if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
+    if variable("WRITE_SNAPSHOTS").is_some() {
         std::fs::write(&path, &document).expect("the folder can be written");
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
@@ -55,7 +60,7 @@ on_both_databases! {
     async fn the_service_keeps_to_its_document(platform: &TestPlatform) {
         let Some(python) = judge("FATIA_PYTHON") else { return };
         let (api, _) = two_tenants(platform).await;
-        let examples = if std::env::var_os("LONG_TESTS").is_some() { "200" } else { "20" };
+        let examples = if variable("LONG_TESTS").is_some() { "200" } else { "20" };
         let (document, token) = (api.url("/api/openapi.json"), api.operator.clone());
         let scratch = tempfile::tempdir().expect("a folder to test in");
         let work = scratch.path().to_owned();

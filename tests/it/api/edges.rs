@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::api::{Answer, Api, settings};
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 fn zstd(bytes: &[u8], level: i32) -> Vec<u8> {
     zstd::bulk::compress(bytes, level).expect("it can be packed")
@@ -71,15 +71,12 @@ on_both_databases! {
         upload.extend_from_slice(&huge);
         ask.body("multipart/form-data; boundary=b", zstd(&upload, 3)).send().await.is(413);
         // A frame that asks for a window of gigabytes.
-        let mut wide = zstd::bulk::Compressor::new(1).expect("a compressor");
-        wide.set_parameter(zstd::stream::raw::CParameter::WindowLog(27)).expect("a window");
-        wide.include_contentsize(false).expect("a frame without its size");
         let mut packed = Vec::new();
         let mut encoder = zstd::stream::write::Encoder::new(&mut packed, 1).expect("an encoder");
         encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(27)).expect("a window");
         encoder.write_all(br#"{"name": "wide"}"#).expect("memory");
         encoder.finish().expect("memory");
-        assert_eq!(detail(&make(&api, "zstd", packed).await.is(400)), "the body is not one whole zstd stream");
+        make(&api, "zstd", packed).await.is(413);
         make(&api, "", json!({ "name": "still answering" }).to_string()).await.is(201);
     }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::api::Api;
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 fn device(uuid: &str, from: &str, to: Option<&str>) -> serde_json::Value {
     json!({ "node": "n1", "gpu_uuid": uuid, "gpu_model": "A10", "gpu_index": 0, "in_service_from": from, "in_service_to": to })

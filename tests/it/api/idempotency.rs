@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use crate::support::api::{Answer, Api};
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 async fn make(api: &Api, token: &str, key: &str, name: &str) -> Answer {
     let ask = api.ask("POST", "/api/v1/tenants").token(token).header("Idempotency-Key", key);

@@ -6,7 +6,7 @@ use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
 use crate::support::api::Api;
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 const INVENTORY: &str = "node,gpu_uuid,gpu_model,in_service_from,in_service_to\n\
                          n1,g1,A10,2026-06-01T00:00:00Z,2026-06-03T00:00:00Z\n";

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::api::Api;
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 fn book(price: &str) -> serde_json::Value {
     json!({ "name": "june", "currency": "USD", "effective_from": "2026-06-01T00:00:00Z", "cost": { "A10": price } })

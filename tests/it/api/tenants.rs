@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::api::Api;
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 on_both_databases! {
     async fn tenants_are_made_once_and_listed_by_name(platform: &TestPlatform) {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::api::{Api, settings};
-use crate::support::platform::{TestPlatform, on_both_databases};
+use crate::support::platform::on_both_databases;
 
 on_both_databases! {
     async fn the_door_speaks_tls_and_nothing_else_where_a_certificate_is_set(platform: &TestPlatform) {

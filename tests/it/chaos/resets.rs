@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use super::rig::counts;
 use crate::support::api::Api;
 use crate::support::platform::{TestPlatform, eventually};
 
@@ -103,7 +104,7 @@ async fn nothing_acknowledged_is_lost(platform: &TestPlatform, clients: u64) {
 }
 
 fn clients() -> u64 {
-    if std::env::var_os("LONG_TESTS").is_some() { 10_000 } else { 1_000 }
+    u64::from(counts(10_000))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
