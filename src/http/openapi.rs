@@ -34,6 +34,20 @@ struct Entry {
 
 const JSON: &str = "application/json";
 
+/// In the order in which a reader meets them.
+const TAGS: [(&str, &str); 10] = [
+    ("Reports", "What it comes to."),
+    ("Imports", "Histories of who held what, uploaded as tables."),
+    ("Fleet", "Nodes, pools, devices, their in-service intervals and declared states."),
+    ("Tenants", "Who pays, and for which project."),
+    ("Mapping rules", "From evidence to tenant and project."),
+    ("Prices", "What a GPU-hour costs, and by which policy a slice is a share of one."),
+    ("Catalogue", "What boards, MIG profiles and vGPU types are."),
+    ("Tokens", "Who may ask for what."),
+    ("Audit", "Who changed what, and what someone should know."),
+    ("Service", "The process itself: health, figures, and how far deriving is."),
+];
+
 fn schema(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
@@ -815,6 +829,7 @@ pub fn document() -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
+        "tags": TAGS.map(|(name, description)| json!({ "name": name, "description": description })),
         "security": [{ "token": [] }],
         "paths": paths,
         "components": {
