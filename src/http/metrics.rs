@@ -9,6 +9,22 @@ use crate::services::error::ServiceError;
 /// Upper edges of the buckets, in seconds.
 const SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
+/// One more of something, until this is dropped, however that comes about.
+pub(super) struct Counted(IntGauge);
+
+impl Counted {
+    pub(super) fn in_gauge(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// All figures.
 pub(super) struct Metrics {
     registry: Registry,

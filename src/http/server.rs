@@ -27,7 +27,7 @@ use super::authn::{Limits, Tokens};
 use super::call::{Access, Body, Call, Method, Reply, Route, Takes};
 use super::decode::{BodyReader, Encoding, Limits as BodyLimits};
 use super::json;
-use super::metrics::Metrics;
+use super::metrics::{Counted, Metrics};
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use super::settings::Settings;
@@ -70,6 +70,24 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Does what must come to its end also where its request does not, and waits for it.
+    pub(super) async fn apart<T, F>(&self, work: F) -> Result<T, Problem>
+    where
+        F: Future<Output = Result<T, ServiceError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.runtime.spawn(work).await {
+            Ok(ended) => Ok(ended?),
+            Err(error) => Err(Problem {
+                cause: Some(error.to_string()),
+                ..Problem::new(
+                    Kind::Internal,
+                    "the service failed; the log has the reason under this request",
+                )
+            }),
+        }
     }
 
     fn fill(&self, bytes: &mut [u8]) -> Result<(), Problem> {
@@ -305,7 +323,8 @@ async fn answer(
         began: service.platform.now().micros(),
         actor: String::new(),
     };
-    service.metrics.in_flight.inc();
+    // Dropped with the handler, also where the client goes away and the framework gives it up.
+    let counted = Counted::in_gauge(&service.metrics.in_flight);
     let work = handle(&service, routes, &request, payload, &mut exchange);
     let result = match AssertUnwindSafe(work).catch_unwind().await {
         Ok(result) => result,
@@ -314,7 +333,7 @@ async fn answer(
             ..Problem::new(Kind::Internal, "the service failed; the log has the reason under this request")
         }),
     };
-    service.metrics.in_flight.dec();
+    drop(counted);
     let response = match result {
         Ok(reply) => shape(reply, &exchange),
         Err(problem) => {

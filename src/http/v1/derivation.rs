@@ -41,8 +41,13 @@ pub(in crate::http) async fn get(mut call: Call) -> Result<Reply, Problem> {
 pub(in crate::http) async fn rebuild(mut call: Call) -> Result<Reply, Problem> {
     call.no_more_query()?;
     let platform = call.platform()?;
-    derive::rebuild(&platform).await?;
-    let pending = derive::pending(&platform).await?;
+    let pending = call
+        .service
+        .apart(async move {
+            derive::rebuild(&platform).await?;
+            derive::pending(&platform).await
+        })
+        .await?;
     Ok(Reply { status: 202, ..Reply::json(&json!({ "pending_marks": pending }))? })
 }
 

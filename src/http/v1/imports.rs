@@ -14,6 +14,7 @@ use crate::domain::units::Instant;
 use crate::domain::usage::{Source, SourceRank};
 use crate::http::call::{Body, Call, Reply};
 use crate::http::decode::BodyReader;
+use crate::http::metrics::Counted;
 use crate::http::problem::{Kind, Problem};
 use crate::services::error::Fault;
 use crate::services::imports::{ImportRequest, Tables};
@@ -177,18 +178,20 @@ pub(in crate::http) async fn upload(mut call: Call) -> Result<Reply, Problem> {
         return Err(Problem { retry_after: Some(5), ..Problem::new(Kind::TooManyRequests, detail) });
     };
     let id = Uuid::from_u128(call.service.random_u128()?).to_string();
-    let run = runs::begin(&platform, &request, id.clone()).await?;
-    if run.id == id {
-        let (service, running) = (std::sync::Arc::clone(&call.service), call.service.metrics.imports.clone());
-        running.inc();
-        service.runtime.spawn(async move {
-            let _turn = turn;
-            if let Err(error) = runs::run(&platform, &request, &id, tables).await {
-                tracing::error!(import = %id, "the end of import {id} was not kept: {error}");
-            }
-            running.dec();
-        });
-    }
+    // What is begun is worked on, also where the client went away before it heard of it.
+    let counted = Counted::in_gauge(&call.service.metrics.imports);
+    let (begun, answer) = tokio::sync::oneshot::channel();
+    call.service.runtime.spawn(async move {
+        let _while_it_lasts = (turn, counted);
+        let run = runs::begin(&platform, &request, id.clone()).await;
+        // Else it is that of the request of which this one is a repeat.
+        let is_ours = run.as_ref().is_ok_and(|run| run.id == id);
+        let _nobody_waits = begun.send(run);
+        if is_ours && let Err(error) = runs::run(&platform, &request, &id, tables).await {
+            tracing::error!(import = %id, "the end of import {id} was not kept: {error}");
+        }
+    });
+    let run = answer.await.map_err(|_| Problem::new(Kind::Internal, "the import did not begin"))??;
     let location = format!("/api/v1/imports/{}", run.id);
     Ok(Reply { status: 202, ..Reply::json(&run)? }.with("Location", location))
 }
