@@ -117,7 +117,11 @@ impl Cluster {
         self.run_server().unwrap_or_else(|reason| panic!("{reason}"));
     }
 
-    fn try_start(fsync: bool) -> Result<Cluster, String> {
+    /// The same, for who can do without: a bench measures the rest.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
+    pub fn try_start(fsync: bool) -> Result<Cluster, String> {
         let (folder, owner) = make_folder().map_err(|error| format!("no folder for a cluster: {error}"))?;
         let programs = Programs::find(owner);
         let watcher = leash(&folder, programs.as_ref().ok(), owner);
