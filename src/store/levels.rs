@@ -199,6 +199,20 @@ pub async fn sums(
     Ok(rows)
 }
 
+/// Columns by which sums are grouped, from those with the most values to those with the fewest. SQLite groups by
+/// sorting: where the first column tells rows apart, the others need not be compared.
+const BY_DISTINCTION: [&str; 9] = [
+    "l.workload",
+    "l.project",
+    "l.scope_id",
+    "l.tenant_id",
+    "l.day",
+    "l.model",
+    "l.mode",
+    "l.cost_item",
+    "l.state",
+];
+
 async fn read_sums(
     scope: &Scope,
     tx: &ReadTx,
@@ -223,10 +237,8 @@ async fn read_sums(
         Dimension::State => "l.state",
     };
     let keys: Vec<&str> = dimensions.iter().map(|dimension| column(*dimension)).collect();
-    let mut grouped: Vec<&str> = keys.clone();
-    grouped.extend(["l.state", "l.cost_item"]);
-    grouped.sort_unstable();
-    grouped.dedup();
+    let is_key = |column: &&str| keys.contains(column) || matches!(*column, "l.state" | "l.cost_item");
+    let grouped: Vec<&str> = BY_DISTINCTION.into_iter().filter(is_key).collect();
     let mut values = vec![days.start.stored().into(), days.end.stored().into()];
     let mut except = String::new();
     for day in without.into_iter().flatten() {
