@@ -277,6 +277,8 @@ pub struct CountedService {
     pub scope: ScopeId,
     /// The device's number: what is in service for the same one in the same hour is one device-hour.
     pub device: i64,
+    /// How many devices this speaks for, itself among them: the others have no other span, and the same edges.
+    pub alike: i64,
     /// From when to when it is in service; open ends reach [`Instant::MAX`].
     pub span: Span,
     /// Until when the sums have counted it.
@@ -405,20 +407,22 @@ pub fn in_service(
     within: Span,
     services: &[CountedService],
 ) -> Result<Quantity, OutOfRange> {
-    let mut by_device: BTreeMap<(ScopeId, i64), Vec<Span>> = BTreeMap::new();
+    let mut by_device: BTreeMap<(ScopeId, i64), (Vec<Span>, i64)> = BTreeMap::new();
     for service in services {
         let counted =
             Span::clamped(service.span.start(), service.span.end().min(service.counted_to)).clip(within);
         if !counted.is_empty() {
-            by_device.entry((service.scope, service.device)).or_default().push(counted);
+            let (spans, alike) = by_device.entry((service.scope, service.device)).or_default();
+            spans.push(counted);
+            *alike = service.alike;
         }
     }
     // Devices mostly share their edges, so each distinct set of spans is computed once.
     let mut distinct: BTreeMap<Vec<Span>, i64> = BTreeMap::new();
-    for mut spans in by_device.into_values() {
+    for (mut spans, alike) in by_device.into_values() {
         spans.sort_unstable();
         let count = distinct.entry(spans).or_insert(0);
-        *count = count.saturating_add(1);
+        *count = count.saturating_add(alike);
     }
     let mut sum = Quantity::ZERO;
     for (spans, count) in distinct {
@@ -516,6 +520,7 @@ mod tests {
         let service = CountedService {
             scope: ScopeId::from_stored(1),
             device: 1,
+            alike: 1,
             span: span("2026-06-01T00:00:00Z", "2026-06-01T01:30:00Z"),
             counted_to: Instant::MAX,
         };
@@ -531,12 +536,14 @@ mod tests {
         let open = |counted_to: &str| CountedService {
             scope: ScopeId::from_stored(1),
             device: 1,
+            alike: 1,
             span: Span::clamped(Instant::parse("2026-05-01T00:00:00Z").unwrap(), Instant::MAX),
             counted_to: Instant::parse(counted_to).unwrap(),
         };
         let ended = CountedService {
             scope: ScopeId::from_stored(1),
             device: 1,
+            alike: 1,
             span: span("2026-05-01T00:00:00Z", "2026-06-10T00:00:00Z"),
             counted_to: Instant::parse("2026-06-10T00:00:00Z").unwrap(),
         };

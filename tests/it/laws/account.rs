@@ -133,7 +133,7 @@ impl World {
             let (counted_to, scope) =
                 (device.counted_to, ScopeId::from_stored(i64::try_from(device.node).unwrap()));
             let spans = device.services.clone().into_iter();
-            spans.map(move |span| CountedService { scope, device: number, span, counted_to })
+            spans.map(move |span| CountedService { scope, device: number, alike: 1, span, counted_to })
         };
         (0..).zip(&self.devices).flat_map(of).collect()
     }
