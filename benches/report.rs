@@ -247,6 +247,13 @@ impl Month {
              quantity, metered, energy_mj)",
             &mut self.used.iter().zip(first_day()..).flat_map(|(of_day, day)| self.day(day, of_day)),
         );
+        let keys = "tenant_id, revision, project, mode, model, sku, state, cost_item, charge_item";
+        statements.push(format!(
+            "INSERT INTO tenant_month (first_day, {keys}, quantity, metered, energy_mj) SELECT {}, {keys}, \
+             CAST(SUM(quantity) AS BIGINT), CAST(SUM(metered) AS BIGINT), CAST(SUM(energy_mj) AS BIGINT) \
+             FROM tenant_day GROUP BY {keys}",
+            first_day()
+        ));
         statements
     }
 

@@ -192,6 +192,19 @@ impl Month {
         if (1970..2200).contains(&first.year()) { Ok(Self { first }) } else { Err(refused()) }
     }
 
+    /// The month in which a day lies.
+    #[must_use]
+    pub fn of(day: Day) -> Self {
+        let date = day.date().unwrap_or(NaiveDate::MAX);
+        Self { first: date.with_day(1).unwrap_or(date) }
+    }
+
+    /// The days of the month.
+    #[must_use]
+    pub fn days(self) -> std::ops::Range<Day> {
+        self.first_day()..self.end_day()
+    }
+
     /// The first day of the month.
     #[must_use]
     pub fn first_day(self) -> Day {

@@ -27,7 +27,7 @@ use crate::domain::catalogue::Catalogue;
 use crate::domain::cost::{DaySums, NodeHour};
 use crate::domain::ids::{Bucket, Name, ScopeId, ScopeKind, TenantId};
 use crate::domain::mapping::MappingRules;
-use crate::domain::period::{BillingZone, Day, Span};
+use crate::domain::period::{BillingZone, Day, Month, Span};
 use crate::domain::policy::Policy;
 use crate::domain::pool;
 use crate::domain::price::PriceBook;
@@ -467,9 +467,11 @@ async fn derive_days(
 async fn sum_tenant_days(
     platform: &Platform,
     held: &mut Held,
-    tenant_days: Vec<TenantDayMark>,
+    mut tenant_days: Vec<TenantDayMark>,
     derived: &mut Derived,
 ) -> Result<(), ServiceError> {
+    // The days of one tenant together: each transaction sums a tenant's month once.
+    tenant_days.sort_unstable_by_key(|mark| (mark.tenant, mark.day));
     for chunk in tenant_days.chunks(TENANT_DAYS_AT_ONCE) {
         let marked: Vec<(TenantDayMark, Lease)> =
             chunk.iter().filter_map(|mark| Some((*mark, held.of(Bucket::of_tenant(mark.tenant))?))).collect();
@@ -487,6 +489,11 @@ async fn sum_tenant_days(
                         // Cleared first: a mark that is set meanwhile waits for this transaction and stays.
                         marks::clear_tenant_day(scope, tx, mark).await?;
                         levels::replace_tenant_day(scope, tx, mark.day, mark.tenant).await?;
+                    }
+                    let months: BTreeSet<(TenantId, Month)> =
+                        marked.iter().map(|(mark, _)| (mark.tenant, Month::of(mark.day))).collect();
+                    for (tenant, month) in months {
+                        levels::replace_tenant_month(scope, tx, month, tenant).await?;
                     }
                     Ok::<_, ServiceError>(())
                 })

@@ -51,12 +51,13 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
     let mut say = |subject: &str, verdict, detail: String| {
         checks.push(Check { subject: subject.to_owned(), verdict, detail });
     };
-    let ((batches, rows), found, unequal, fixed, before) = platform
+    let ((batches, rows), found, (unequal, unequal_months), fixed, before) = platform
         .read(move |scope, tx| {
             unit(async move {
                 let size = journal::size(scope, tx).await?;
                 let found = findings::summary(scope, tx).await?;
                 let unequal = levels::unequal_tenant_days(scope, tx).await?;
+                let unequal = (unequal, levels::unequal_tenant_months(scope, tx).await?);
                 // What this process read at its start may have been fixed since.
                 let fixed = installation::find(scope, tx).await?.and_then(|there| there.fixed);
                 Ok::<_, ServiceError>((size, found, unequal, fixed, marks::count(scope, tx).await?))
@@ -86,6 +87,17 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
         "tenant_day",
         verdict,
         format!("{} sums of tenants differ from those of their nodes", differing.len()) + &shown(&differing),
+    );
+    let differing: Vec<String> = unequal_months
+        .iter()
+        .map(|(month, tenant, difference)| format!("{month} tenant {} by {difference}", tenant.stored()))
+        .collect();
+    // The one level that is never behind the one below.
+    let verdict = if differing.is_empty() { Verdict::Well } else { Verdict::Ill };
+    say(
+        "tenant_month",
+        verdict,
+        format!("{} sums of months differ from those of their days", differing.len()) + &shown(&differing),
     );
     for (kind, subject, times, detail) in found {
         say("finding", Verdict::Notice, format!("{kind} {subject} ({times} times): {detail}"));

@@ -101,7 +101,9 @@ pub async fn set_billing(
 ) -> Result<(), StoreError> {
     let Some(there) = find(scope, tx).await?.filter(|there| there.fixed.is_none()) else { return Ok(()) };
     if there.zone != zone {
-        for derived in ["node_hour", "node_day", "tenant_day", "dirty_node", "dirty_tenant_day"] {
+        for derived in
+            ["node_hour", "node_day", "tenant_day", "tenant_month", "dirty_node", "dirty_tenant_day"]
+        {
             tx.run(&format!("DELETE FROM {derived}"), vec![]).await?;
         }
         tx.run("UPDATE device_service SET edge_us = from_us, counted_to_us = from_us", vec![]).await?;

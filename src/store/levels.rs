@@ -1,7 +1,8 @@
-//! The levels `node_day` and `tenant_day`, and the sums that reports read from them.
+//! The levels `node_day`, `tenant_day` and `tenant_month`, and the sums that reports read from them.
 //!
-//! Always true here: a level is recomputed whole and replaced; a report reads the highest level that has the
-//! dimensions asked, and the one below for days whose tenant sums are behind.
+//! Always true here: a level is recomputed whole and replaced; a month's sums are replaced in the transaction that
+//! replaces those of one of its days; a report reads the highest level that has the dimensions and days asked, and the
+//! one below for days whose tenant sums are behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use super::{PlatformScope, ReadTx, Scope, StoreError, WriteTx};
 use crate::domain::allocation::PartState;
 use crate::domain::cost::{DaySums, Sum};
 use crate::domain::ids::{Name, ScopeId, TenantId};
-use crate::domain::period::Day;
+use crate::domain::period::{Day, Month};
 use crate::domain::report::{Dimension, SumRow};
 use crate::domain::units::Quantity;
 
@@ -167,11 +168,74 @@ pub async fn replace_tenant_day(
     tx.run(&sql, values()).await.map(|_| ())
 }
 
+/// Sums a tenant's month over its days, and puts the result in place of what is there. Whoever replaces a day's sums
+/// calls this before the transaction ends.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn replace_tenant_month(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    month: Month,
+    tenant: TenantId,
+) -> Result<(), StoreError> {
+    let values = || vec![month.first_day().stored().into(), tenant.stored().into()];
+    let sql = "DELETE FROM tenant_month WHERE first_day = $1 AND tenant_id = $2 AND revision = 0";
+    tx.run(sql, values()).await?;
+    let keys = "project, mode, model, sku, state, cost_item, charge_item";
+    // Day by day, as the key of `tenant_day` begins: between two days lie the rows of all tenants.
+    let days: Vec<String> =
+        (month.first_day().stored()..month.end_day().stored()).map(|day| day.to_string()).collect();
+    let sql = format!(
+        "INSERT INTO tenant_month (first_day, tenant_id, revision, {keys}, {}) \
+         SELECT CAST($1 AS BIGINT), tenant_id, revision, {keys}, {} FROM tenant_day \
+         WHERE day IN ({}) AND tenant_id = $2 AND revision = 0 GROUP BY tenant_id, revision, {keys}",
+        SUMS.join(", "),
+        summed(""),
+        days.join(", ")
+    );
+    tx.run(&sql, values()).await.map(|_| ())
+}
+
 /// Which level a report reads for which days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     NodeDay,
     TenantDay,
+    TenantMonth,
+}
+
+impl Level {
+    /// The table, and its column that is a day.
+    const fn table(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NodeDay => ("node_day", "l.day"),
+            Self::TenantDay => ("tenant_day", "l.day"),
+            Self::TenantMonth => ("tenant_month", "l.first_day"),
+        }
+    }
+}
+
+/// The tenants' levels that have the sums of these days, in their order: the months', where a month is asked for whole
+/// and none of its days is behind.
+fn by_month(days: std::ops::Range<Day>, stale: &BTreeSet<Day>) -> Vec<(Level, std::ops::Range<Day>)> {
+    let mut parts: Vec<(Level, std::ops::Range<Day>)> = Vec::new();
+    let mut from = days.start;
+    while from < days.end {
+        let month = Month::of(from).days();
+        let part = from..month.end.min(days.end);
+        let level = if part == month && stale.range(month).next().is_none() {
+            Level::TenantMonth
+        } else {
+            Level::TenantDay
+        };
+        from = part.end;
+        match parts.last_mut() {
+            Some((last, before)) if *last == level => before.end = part.end,
+            Some(_) | None => parts.push((level, part)),
+        }
+    }
+    parts
 }
 
 /// Sums of a period by dimensions, state and cost item.
@@ -191,7 +255,15 @@ pub async fn sums(
     if dimensions.iter().any(|dimension| dimension.needs_node_level()) {
         return read_sums(scope, tx, Level::NodeDay, days, dimensions, (None, names)).await;
     }
-    let mut rows = read_sums(scope, tx, Level::TenantDay, days, dimensions, (Some(stale), names)).await?;
+    let parts = if dimensions.contains(&Dimension::Day) {
+        vec![(Level::TenantDay, days)]
+    } else {
+        by_month(days, stale)
+    };
+    let mut rows = Vec::new();
+    for (level, days) in parts {
+        rows.extend(read_sums(scope, tx, level, days, dimensions, (Some(stale), names)).await?);
+    }
     for day in stale {
         let day = *day..day.next();
         rows.extend(read_sums(scope, tx, Level::NodeDay, day, dimensions, (None, names)).await?);
@@ -221,10 +293,7 @@ async fn read_sums(
     dimensions: &[Dimension],
     (without, names): (Option<&BTreeSet<Day>>, &Names),
 ) -> Result<Vec<SumRow>, StoreError> {
-    let table = match level {
-        Level::NodeDay => "node_day",
-        Level::TenantDay => "tenant_day",
-    };
+    let (table, dated) = level.table();
     // Sums are taken by number and joined to names afterwards: the names are few, the rows are many.
     let column = |dimension: Dimension| match dimension {
         Dimension::Tenant => "l.tenant_id",
@@ -241,9 +310,9 @@ async fn read_sums(
     let grouped: Vec<&str> = BY_DISTINCTION.into_iter().filter(is_key).collect();
     let mut values = vec![days.start.stored().into(), days.end.stored().into()];
     let mut except = String::new();
-    for day in without.into_iter().flatten() {
+    for day in without.into_iter().flatten().filter(|day| days.contains(day)) {
         values.push(day.stored().into());
-        except.push_str(&format!(" AND l.day <> ${}", values.len()));
+        except.push_str(&format!(" AND {dated} <> ${}", values.len()));
     }
     if let Some(tenant) = scope.only() {
         values.push(tenant.into());
@@ -252,7 +321,7 @@ async fn read_sums(
     let mut selected: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     selected.extend(["l.state".to_owned(), "l.cost_item".to_owned(), summed("l.")]);
     let sql = format!(
-        "SELECT {} FROM {table} l WHERE l.day >= $1 AND l.day < $2 AND l.revision = 0{except} GROUP BY {}",
+        "SELECT {} FROM {table} l WHERE {dated} >= $1 AND {dated} < $2 AND l.revision = 0{except} GROUP BY {}",
         selected.join(", "),
         grouped.join(", ")
     );
@@ -351,13 +420,14 @@ pub async fn summed_days(
         .collect()
 }
 
-/// The days and tenants for which either level has sums.
+/// The days and tenants for which some level has sums; for a month's, its first day.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn tenant_days(_scope: &PlatformScope, tx: &ReadTx) -> Result<Vec<(Day, TenantId)>, StoreError> {
     let sql = "SELECT day, tenant_id FROM node_day WHERE revision = 0 UNION \
-               SELECT day, tenant_id FROM tenant_day WHERE revision = 0 ORDER BY day, tenant_id";
+               SELECT day, tenant_id FROM tenant_day WHERE revision = 0 UNION \
+               SELECT first_day, tenant_id FROM tenant_month WHERE revision = 0 ORDER BY day, tenant_id";
     let rows = tx.all(sql, vec![]).await?;
     rows.iter()
         .map(|row| {
@@ -390,4 +460,75 @@ pub async fn unequal_tenant_days(
             Ok((day, TenantId::from_stored(row.get(1)?), Quantity::from_micro(row.get(2)?)))
         })
         .collect()
+}
+
+/// Months and tenants whose sums are not those of their days: by how much.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn unequal_tenant_months(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+) -> Result<Vec<(Month, TenantId, Quantity)>, StoreError> {
+    let mut unequal = Vec::new();
+    let keys = "tenant_id, project, mode, model, sku, state, cost_item, charge_item";
+    let (sums, negated) = (SUMS.join(", "), SUMS.map(|column| format!("-{column}")).join(", "));
+    let sql = "SELECT first_day FROM tenant_month WHERE revision = 0 UNION \
+               SELECT day FROM tenant_day WHERE revision = 0";
+    let mut months = BTreeSet::new();
+    for row in tx.all(sql, vec![]).await? {
+        months.insert(Month::of(
+            Day::from_stored(row.get(0)?).map_err(|error| StoreError::corrupt("a sum", error))?,
+        ));
+    }
+    // A month at a time: which days it has, the calendar knows and SQL does not.
+    for month in months {
+        let sql = format!(
+            "SELECT tenant_id, CAST(SUM(quantity) AS BIGINT) FROM (\
+             SELECT {keys}, {sums} FROM tenant_month WHERE first_day >= $1 AND first_day < $2 AND revision = 0 \
+             UNION ALL \
+             SELECT {keys}, {negated} FROM tenant_day WHERE day >= $1 AND day < $2 AND revision = 0) both_levels \
+             GROUP BY {keys} HAVING SUM(quantity) <> 0 OR SUM(metered) <> 0 OR SUM(energy_mj) <> 0 ORDER BY {keys}"
+        );
+        let values = vec![month.first_day().stored().into(), month.end_day().stored().into()];
+        for row in tx.all(&sql, values).await? {
+            unequal.push((month, TenantId::from_stored(row.get(0)?), Quantity::from_micro(row.get(1)?)));
+        }
+    }
+    Ok(unequal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_month_is_read_as_one_unless_a_day_of_it_is_behind() {
+        let check = |from: &str, to: &str, behind: &[&str], want: &[&str]| {
+            let day = |text: &str| Day::parse(text).unwrap();
+            let stale = behind.iter().map(|text| day(text)).collect();
+            let got = by_month(day(from)..day(to), &stale);
+            let got: Vec<String> =
+                got.iter().map(|(level, days)| format!("{level:?} {} {}", days.start, days.end)).collect();
+            assert_eq!(got, want, "{from} {to} {behind:?}");
+        };
+        check("2026-06-01", "2026-07-01", &[], &["TenantMonth 2026-06-01 2026-07-01"]);
+        check("2026-06-01", "2026-06-30", &[], &["TenantDay 2026-06-01 2026-06-30"]);
+        check("2026-06-02", "2026-07-01", &[], &["TenantDay 2026-06-02 2026-07-01"]);
+        check("2026-06-01", "2026-07-01", &["2026-06-30"], &["TenantDay 2026-06-01 2026-07-01"]);
+        check("2026-02-01", "2026-04-01", &["2026-04-01"], &["TenantMonth 2026-02-01 2026-04-01"]);
+        check(
+            "2026-01-31",
+            "2026-05-02",
+            &["2026-03-15"],
+            &[
+                "TenantDay 2026-01-31 2026-02-01",
+                "TenantMonth 2026-02-01 2026-03-01",
+                "TenantDay 2026-03-01 2026-04-01",
+                "TenantMonth 2026-04-01 2026-05-01",
+                "TenantDay 2026-05-01 2026-05-02",
+            ],
+        );
+        check("2026-06-01", "2026-06-01", &[], &[]);
+    }
 }

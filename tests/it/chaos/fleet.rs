@@ -308,7 +308,7 @@ pub async fn open_file(folder: &Path) -> SqliteConnection {
     SqliteConnection::connect_with(&options).await.expect("the file is there")
 }
 
-fn queries(hex: impl Fn(&str) -> String) -> [(&'static str, String); 3] {
+fn queries(hex: impl Fn(&str) -> String) -> [(&'static str, String); 4] {
     let words = "project || '|' || l.mode || '|' || l.model || '|' || l.sku || '|' || l.state || '|' || \
                  l.cost_item || '|' || l.charge_item || '|' || l.revision || '|' || l.quantity";
     [
@@ -333,6 +333,13 @@ fn queries(hex: impl Fn(&str) -> String) -> [(&'static str, String); 3] {
             format!(
                 "SELECT l.day || '|' || t.name || '|' || l.{words} \
                  FROM tenant_day l JOIN tenant t ON t.tenant_id = l.tenant_id"
+            ),
+        ),
+        (
+            "tenant_month",
+            format!(
+                "SELECT l.first_day || '|' || t.name || '|' || l.{words} \
+                 FROM tenant_month l JOIN tenant t ON t.tenant_id = l.tenant_id"
             ),
         ),
     ]

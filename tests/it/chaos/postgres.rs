@@ -104,7 +104,7 @@ BEGIN
     END IF;
     IF TG_TABLE_NAME IN ('dirty_node', 'dirty_tenant_day') THEN
         at_bucket := OLD.bucket;
-    ELSIF TG_TABLE_NAME = 'tenant_day' THEN
+    ELSIF TG_TABLE_NAME IN ('tenant_day', 'tenant_month') THEN
         IF TG_OP = 'DELETE' THEN at_bucket := OLD.tenant_id; ELSE at_bucket := NEW.tenant_id; END IF;
     ELSE
         IF TG_OP = 'DELETE' THEN
@@ -131,6 +131,7 @@ END $$;
 CREATE TRIGGER chaos AFTER DELETE ON dirty_node FOR EACH ROW EXECUTE FUNCTION chaos_write();
 CREATE TRIGGER chaos AFTER DELETE ON dirty_tenant_day FOR EACH ROW EXECUTE FUNCTION chaos_write();
 CREATE TRIGGER chaos AFTER INSERT OR UPDATE OR DELETE ON tenant_day FOR EACH ROW EXECUTE FUNCTION chaos_write();
+CREATE TRIGGER chaos AFTER INSERT OR UPDATE OR DELETE ON tenant_month FOR EACH ROW EXECUTE FUNCTION chaos_write();
 CREATE TRIGGER chaos AFTER INSERT OR UPDATE OR DELETE ON node_day FOR EACH ROW EXECUTE FUNCTION chaos_write();
 CREATE TRIGGER chaos AFTER INSERT OR UPDATE OR DELETE ON node_hour FOR EACH ROW EXECUTE FUNCTION chaos_write();
 CREATE TRIGGER chaos AFTER UPDATE ON bucket_lease FOR EACH ROW EXECUTE FUNCTION chaos_lease();

@@ -7,7 +7,7 @@ use crate::support::platform::{Raw, TestPlatform};
 use crate::support::postgres::TestDatabase;
 
 /// Tables with a tenant in their key: its rows are that tenant's to read.
-const TENANTS_OWN: [&str; 4] = ["node_day", "project", "tenant", "tenant_day"];
+const TENANTS_OWN: [&str; 5] = ["node_day", "project", "tenant", "tenant_day", "tenant_month"];
 
 async fn connect(url: &str) -> Raw {
     Raw::Postgres(PgConnection::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}")))

@@ -28,6 +28,7 @@ async fn ill_after(platform: &TestPlatform, change: &str) -> Vec<String> {
 
 const HOURS_AND_DAYS: &str = "node_hour, node_day";
 const TENANT_DAY: &str = "tenant_day";
+const TENANT_MONTH: &str = "tenant_month";
 
 on_both_databases! {
     async fn a_rebuild_gives_the_same_bytes(platform: &TestPlatform) {
@@ -35,7 +36,7 @@ on_both_databases! {
         let levels = platform.levels().await;
         platform.rebuild().await;
         assert_eq!(platform.levels().await, levels);
-        for table in ["node_hour", "node_day", "tenant_day"] {
+        for table in ["node_hour", "node_day", "tenant_day", "tenant_month"] {
             platform.raw().await.run(&format!("DELETE FROM {table}")).await;
         }
         platform.rebuild().await;
@@ -88,11 +89,29 @@ on_both_databases! {
             "UPDATE node_day SET quantity = quantity + 1",
             "UPDATE tenant_day SET quantity = quantity + 1",
             "DELETE FROM tenant_day",
+            "UPDATE tenant_month SET quantity = quantity + 1",
+            "UPDATE tenant_month SET project = 'nobody'",
+            "DELETE FROM tenant_month",
         ] {
             platform.raw().await.run(change).await;
             platform.rebuild().await;
             assert!(platform.levels().await == levels, "still there after a rebuild: {change}");
         }
+    }
+
+    async fn a_month_of_which_a_day_is_behind_is_read_by_its_days(platform: &TestPlatform) {
+        filled(platform).await;
+        let shown = platform.shown("tenant").await;
+        let mut raw = platform.raw().await;
+        assert!(raw.run("UPDATE tenant_month SET quantity = quantity + 1").await > 0);
+        assert!(platform.costs("06", "tenant").await.is_err(), "the month is read as one");
+        assert!(platform.costs("06", "tenant day").await.is_ok(), "days are read one by one");
+        raw.run("INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) VALUES (1, 20606, 1, 1)").await;
+        assert_eq!(platform.shown("tenant").await, shown);
+        // What mends the day mends its month.
+        raw.run("DELETE FROM dirty_tenant_day").await;
+        platform.rebuild().await;
+        assert_eq!(platform.shown("tenant").await, shown);
     }
 
     async fn an_hour_is_never_replaced_by_one_with_less_coverage(platform: &TestPlatform) {
@@ -138,7 +157,7 @@ on_both_databases! {
         let checks = platform.examined().await;
         let words: Vec<(&str, &str)> =
             checks.iter().map(|check| (check.subject.as_str(), check.verdict.word())).collect();
-        let subjects = ["database", "journal", "zone", "currency", "worker", HOURS_AND_DAYS, TENANT_DAY];
+        let subjects = ["database", "journal", "zone", "currency", "worker", HOURS_AND_DAYS, TENANT_DAY, TENANT_MONTH];
         assert_eq!(words, subjects.map(|subject| (subject, "ok")), "{checks:#?}");
     }
 
@@ -150,7 +169,9 @@ on_both_databases! {
             [HOURS_AND_DAYS, TENANT_DAY]
         );
         let change = "UPDATE tenant_day SET quantity = quantity - 1 WHERE project = 'b'";
-        assert_eq!(ill_after(platform, change).await, [TENANT_DAY]);
+        assert_eq!(ill_after(platform, change).await, [TENANT_DAY, TENANT_MONTH]);
+        let change = "UPDATE tenant_month SET energy_mj = energy_mj + 1 WHERE project = 'b'";
+        assert_eq!(ill_after(platform, change).await, [TENANT_MONTH]);
     }
 
     async fn the_doctor_sees_an_hour_that_was_changed(platform: &TestPlatform) {
@@ -169,7 +190,7 @@ on_both_databases! {
         let missing = "DELETE FROM node_day WHERE workload = 'w2'";
         assert_eq!(ill_after(platform, missing).await, [HOURS_AND_DAYS, TENANT_DAY]);
         let missing = "DELETE FROM tenant_day WHERE project = 'a'";
-        assert_eq!(ill_after(platform, missing).await, [TENANT_DAY]);
+        assert_eq!(ill_after(platform, missing).await, [TENANT_DAY, TENANT_MONTH]);
         let surplus = "UPDATE node_day SET day = day + 100 WHERE workload = 'w2'";
         assert_eq!(ill_after(platform, surplus).await, [HOURS_AND_DAYS, TENANT_DAY]);
     }
@@ -183,8 +204,8 @@ on_both_databases! {
 
     async fn the_doctor_sees_what_moved_between_rows_of_one_sum(platform: &TestPlatform) {
         let moved = "UPDATE tenant_day SET project = 'other' WHERE project = 'a'";
-        assert_eq!(ill_after(platform, moved).await, [TENANT_DAY]);
+        assert_eq!(ill_after(platform, moved).await, [TENANT_DAY, TENANT_MONTH]);
         let moved = "UPDATE tenant_day SET cost_item = '' WHERE project = 'b'";
-        assert_eq!(ill_after(platform, moved).await, [TENANT_DAY]);
+        assert_eq!(ill_after(platform, moved).await, [TENANT_DAY, TENANT_MONTH]);
     }
 }

@@ -1,8 +1,13 @@
 //! The tick: silence is unknown, and both sides of the identity use the same edge.
 
+use fatia::domain::ids::ScopeId;
+use fatia::domain::period::{BillingZone, Month, Span};
+use fatia::domain::report::{CountedService, as_of, in_service};
+use fatia::domain::units::Instant;
 use fatia::services::inventory::{self, InventoryOutcome};
+use fatia::store::{fleet, unit};
 
-use crate::support::platform::{Sender, TestPlatform, inventory_csv, on_both_databases};
+use crate::support::platform::{Sender, TestPlatform, inventory_csv, on_both_databases, read};
 
 async fn refreshed(platform: &TestPlatform, time: &str) -> Vec<String> {
     platform.clock.set(time);
@@ -167,6 +172,51 @@ on_both_databases! {
         assert_eq!(platform.count("node_hour").await, 1);
         assert_eq!(platform.count("node_day").await, 1);
         assert_eq!(platform.count("tenant_day").await, 1);
+    }
+
+    async fn devices_with_the_same_edges_are_read_as_one_and_come_to_the_same(platform: &TestPlatform) {
+        platform
+            .inventory(
+                "
+            n1 g1 A10 05-01T00:00
+            n1 g2 A10 05-20T00:00
+            n1 g3 A10 06-03T00:00:00.5
+            n2 g4 A10 06-03T00:00:00.5
+            n2 g5 A10 06-01T10:00 06-01T10:20:00.0001
+            n2 g5 A10 06-01T10:30 06-01T10:40:00.0035
+            n3 g6 A10 05-02T00:00 06-05T00:00
+            n4 g6 A10 06-05T00:00
+            n4 g7 A10 05-02T00:00 05-05T00:00",
+            )
+            .await;
+        for time in ["06-10T10:30", "07-03T00:00"] {
+            refreshed(platform, time).await;
+            let june = BillingZone::UTC.month_span(Month::parse("2026-06").expect("a month"));
+            let services = read(platform, move |scope, tx| {
+                unit(async move { fleet::counted_services(scope, tx, june).await })
+            });
+            let services = services.await.expect("intervals can be read");
+            let sql = "SELECT scope_id, device_id, from_us, to_us, counted_to_us FROM device_service";
+            let each = platform.raw().await.rows::<(i64, i64, i64, Option<i64>, i64)>(sql).await;
+            let each: Vec<CountedService> = each
+                .into_iter()
+                .map(|(scope, device, from, to, counted_to)| CountedService {
+                    scope: ScopeId::from_stored(scope),
+                    device,
+                    alike: 1,
+                    span: Span::clamped(
+                        Instant::from_micros(from),
+                        to.map_or(Instant::MAX, Instant::from_micros),
+                    ),
+                    counted_to: Instant::from_micros(counted_to),
+                })
+                .collect();
+            assert_eq!(in_service(BillingZone::UTC, june, &services), in_service(BillingZone::UTC, june, &each));
+            assert_eq!(as_of(june, &services), as_of(june, &each));
+            // g1 and g2, g3 and g4, and each interval of the two that have two.
+            assert_eq!(services.len(), 6, "{services:?}");
+            assert_eq!(services.iter().map(|service| service.alike).sum::<i64>(), 8);
+        }
     }
 }
 

@@ -335,6 +335,11 @@ impl TestPlatform {
              JOIN tenant t ON t.tenant_id = l.tenant_id"
         );
         let sums = raw.rows::<(String, String, i64, i64, i64)>(&sql).await;
+        let sql = format!(
+            "SELECT {words}, t.name, l.first_day, l.revision, l.quantity FROM tenant_month l \
+             JOIN tenant t ON t.tenant_id = l.tenant_id"
+        );
+        let months = raw.rows::<(String, String, i64, i64, i64)>(&sql).await;
         let line = |level: &'static str| {
             move |(words, tenant, day, revision, quantity): (String, String, i64, i64, i64)| {
                 format!("{level} {day} {tenant} {words} {revision} {quantity}")
@@ -343,6 +348,7 @@ impl TestPlatform {
         let mut lines: Vec<String> = hours
             .chain(days.into_iter().map(line("node_day")))
             .chain(sums.into_iter().map(line("tenant_day")))
+            .chain(months.into_iter().map(line("tenant_month")))
             .collect();
         lines.sort();
         lines.join("\n")
