@@ -63,7 +63,8 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
         return Ok(Ending::Done);
     }
     if cli::is_for_a_service(&arguments.command)
-        && let Some(server) = door::find(&arguments.data)
+        && let Some(server) =
+            door::find(&arguments.data, settings.database.url.as_deref(), &fatia::config::actor())
     {
         return Ok(cli::run(&Target::Server(server), &arguments.command, random).await?);
     }
@@ -107,7 +108,7 @@ async fn serve(
     let door_settings = http_settings(&settings.http, options)?;
     let running =
         http::start(platform, http::Door { settings: door_settings, token: minted.clone(), random })?;
-    let door = door::open(&arguments.data, running.local, &minted.text)?;
+    let door = door::open(&arguments.data, settings.database.url.as_deref(), running.local, &minted.text)?;
     let scheme = if running.is_tls { "https" } else { "http" };
     let address = format!("{scheme}://{}", running.address);
     tracing::info!(%address, "answering on {address} from {}", platform.store.describe());

@@ -30,6 +30,7 @@ pub struct Server {
     client: Client,
     address: String,
     token: String,
+    actor: String,
 }
 
 impl std::fmt::Debug for Server {
@@ -52,6 +53,8 @@ pub(super) struct Derivation {
     pub(super) pending_marks: i64,
     pub(super) awaited_days: u64,
     pub(super) someone_works: bool,
+    /// By which the next question is about the same marks.
+    pub(super) moment: Option<u64>,
 }
 
 /// What a declaration of states did.
@@ -98,14 +101,21 @@ fn away(error: &reqwest::Error) -> ServiceError {
 }
 
 impl Server {
-    pub(super) fn at(address: String, token: String) -> Option<Self> {
+    /// `actor` gives the commands, for the record.
+    pub(super) fn at(address: String, token: String, actor: &str) -> Option<Self> {
         // Whatever proxy the environment names is for other machines.
         let client = Client::builder().no_proxy().build().ok()?;
-        Some(Self { client, address, token })
+        Some(Self { client, address, token, actor: actor.to_owned() })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.address)).bearer_auth(&self.token)
+        let request = self.client.request(method, format!("{}{path}", self.address));
+        let request = request.bearer_auth(&self.token);
+        // A name that a header cannot hold is left out; the service then names its own user.
+        match reqwest::header::HeaderValue::from_str(&self.actor) {
+            Ok(actor) => request.header("Fatia-Actor", actor),
+            Err(_) => request,
+        }
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, ServiceError> {
@@ -178,19 +188,17 @@ impl Server {
         arguments: &IntervalsArguments,
         line: ProgressLine,
     ) -> Result<(RunView, Vec<RefusalView>), ServiceError> {
-        let mut form = Form::new()
-            .text("source", arguments.source.to_string())
-            .text("rank", arguments.rank.word())
-            .part("inventory", part(&arguments.inventory).await?)
-            .part("intervals", part(&arguments.file).await?);
-        if let Some(slices) = &arguments.slices {
-            form = form.part("slices", part(slices).await?);
-        }
-        if let Some(covers) = arguments.covers {
-            form = form.text("covers", format!("{}/{}", covers.start(), covers.end()));
-        }
-        let mut run: RunView =
-            self.read(self.request(Method::POST, "/api/v1/imports").multipart(form)).await?;
+        let mut run: RunView = loop {
+            let request = self.request(Method::POST, "/api/v1/imports").multipart(form(arguments).await?);
+            match self.read(request).await {
+                // Others are being worked on.
+                Err(ServiceError::Answered { kind, .. }) if kind.ends_with(":too-many-requests") => {
+                    line.show("waiting for other imports");
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+                ended => break ended?,
+            }
+        };
         let path = format!("/api/v1/imports/{}", run.id);
         while run.state == "running" {
             line.show(&format!("importing: {} of {} batches", run.answered, run.batches));
@@ -209,13 +217,13 @@ impl Server {
         table: String,
     ) -> Result<Declared, ServiceError> {
         let request = self.request(Method::POST, "/api/v1/states");
-        let request = request.query_pair("file", file).query_pair("source", source.as_str());
-        self.read(request.header("Content-Type", "text/csv").body(table)).await
+        let request = request.query_pair("file", &called(file)).query_pair("source", source.as_str());
+        self.read(packed(request, "text/csv", &table)?).await
     }
 
     pub(super) async fn publish(&self, file: &str, text: String) -> Result<PublishedPrices, ServiceError> {
-        let request = self.request(Method::POST, "/api/v1/price-books").query_pair("file", file);
-        self.read(request.header("Content-Type", "application/toml").body(text)).await
+        let request = self.request(Method::POST, "/api/v1/price-books").query_pair("file", &called(file));
+        self.read(packed(request, "application/toml", &text)?).await
     }
 
     pub(super) async fn load_catalogue(
@@ -223,8 +231,8 @@ impl Server {
         file: &str,
         text: String,
     ) -> Result<CatalogueOutcome, ServiceError> {
-        let request = self.request(Method::PUT, "/api/v1/catalogue").query_pair("file", file);
-        self.read(request.header("Content-Type", "application/toml").body(text)).await
+        let request = self.request(Method::PUT, "/api/v1/catalogue").query_pair("file", &called(file));
+        self.read(packed(request, "application/toml", &text)?).await
     }
 
     pub(super) async fn catalogue(&self, model: Option<&Name>) -> Result<CatalogueDocument, ServiceError> {
@@ -235,10 +243,18 @@ impl Server {
         self.read(request).await
     }
 
-    /// Waits a while for what is marked now.
-    pub(super) async fn derivation(&self, wait_seconds: u32) -> Result<Derivation, ServiceError> {
-        let request = self.request(Method::GET, "/api/v1/derivation");
-        self.read(request.query_pair("wait", &wait_seconds.to_string())).await
+    /// Waits a while for what is marked now, or was at a moment.
+    pub(super) async fn derivation(
+        &self,
+        wait_seconds: u32,
+        moment: Option<u64>,
+    ) -> Result<Derivation, ServiceError> {
+        let mut request = self.request(Method::GET, "/api/v1/derivation");
+        request = request.query_pair("wait", &wait_seconds.to_string());
+        if let Some(moment) = moment {
+            request = request.query_pair("moment", &moment.to_string());
+        }
+        self.read(request).await
     }
 
     pub(super) async fn rebuild(&self) -> Result<i64, ServiceError> {
@@ -310,6 +326,38 @@ impl QueryPair for RequestBuilder {
 
 fn segment(name: &str) -> String {
     percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+async fn form(arguments: &IntervalsArguments) -> Result<Form, ServiceError> {
+    let mut form = Form::new()
+        .text("source", arguments.source.to_string())
+        .text("rank", arguments.rank.word())
+        .part("inventory", part(&arguments.inventory).await?)
+        .part("intervals", part(&arguments.file).await?);
+    if let Some(slices) = &arguments.slices {
+        form = form.part("slices", part(slices).await?);
+    }
+    if let Some(covers) = arguments.covers {
+        form = form.text("covers", format!("{}/{}", covers.start(), covers.end()));
+    }
+    Ok(form)
+}
+
+/// The end of a file's name, as much of it as the service takes.
+fn called(file: &str) -> String {
+    let mut from = file.len().saturating_sub(200);
+    while !file.is_char_boundary(from) {
+        from += 1;
+    }
+    file.get(from..).unwrap_or_default().to_owned()
+}
+
+/// A text as a body that takes little room.
+fn packed(request: RequestBuilder, media: &str, text: &str) -> Result<RequestBuilder, ServiceError> {
+    let cannot =
+        |error: std::io::Error| ServiceError::File { file: "a body".to_owned(), reason: error.to_string() };
+    let body = zstd::bulk::compress(text.as_bytes(), 3).map_err(cannot)?;
+    Ok(request.header("Content-Type", media).header("Content-Encoding", "zstd").body(body))
 }
 
 /// A file as a part of an upload, under the name by which its operator knows it.

@@ -4,6 +4,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::{TokenCommand, TokenCreateArguments};
 use super::{Ending, Target, show, tell};
+use crate::domain::access::{Grants, Role};
 use crate::services::access::{self, NewToken, TokenView};
 use crate::services::error::ServiceError;
 use crate::wire::token;
@@ -52,7 +53,7 @@ async fn create(
             random(&mut bytes)
                 .map_err(|reason| ServiceError::File { file: "random bytes".to_owned(), reason })?;
             let minted = token::mint(&bytes);
-            (access::make_token(platform, new, &minted).await?, Some(minted.text))
+            (access::make_token(platform, &Grants::of(Role::Admin), new, &minted).await?, Some(minted.text))
         }
         Target::Server(server) => {
             let made = server.make_token(&new).await?;

@@ -65,9 +65,10 @@ fn nobody() {
 }
 
 async fn wait_for_a_service(server: &Server, no_wait: bool, line: ProgressLine) -> Result<(), ServiceError> {
-    let mut told = false;
+    let (mut told, mut moment) = (false, None);
     loop {
-        let state = server.derivation(if no_wait { 0 } else { ASK_SECONDS }).await?;
+        let state = server.derivation(if no_wait { 0 } else { ASK_SECONDS }, moment).await?;
+        moment = state.moment;
         if no_wait {
             tell(&format!("{} marks wait for a worker", state.pending_marks));
             return Ok(());

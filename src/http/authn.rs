@@ -53,6 +53,7 @@ impl Tokens {
         &self,
         platform: &Platform,
         header: Option<&str>,
+        lookup: &impl Fn() -> Result<(), Problem>,
         count: &impl Fn() -> Result<(), Problem>,
     ) -> Result<Option<Arc<Identity>>, Problem> {
         let Some(header) = header else { return Ok(None) };
@@ -75,13 +76,16 @@ impl Tokens {
         let identity = match self.find(&presented, now) {
             Some(known) => known,
             None => {
-                count()?;
+                lookup()?;
                 self.ask(platform, presented, now).await?
             }
         };
         match identity {
             Some(identity) if identity.expires.is_none_or(|expires| now < expires) => Ok(Some(identity)),
-            Some(_) | None => Err(refused()),
+            Some(_) | None => {
+                count()?;
+                Err(refused())
+            }
         }
     }
 
@@ -120,7 +124,13 @@ impl Tokens {
 pub(super) struct Limits {
     tokens: Option<DefaultKeyedRateLimiter<String>>,
     addresses: Option<DefaultKeyedRateLimiter<IpAddr>>,
+    /// Looks into the database for a token that is not known already. Behind a proxy all tokens come from one address,
+    /// so many more are let through than bad ones.
+    lookups: Option<DefaultKeyedRateLimiter<IpAddr>>,
 }
+
+/// How many good tokens an address may bring where one bad one is let through.
+const LOOKUPS_A_REFUSAL: u32 = 50;
 
 impl Limits {
     pub(super) fn new(settings: &Settings) -> Self {
@@ -131,6 +141,11 @@ impl Limits {
         Self {
             tokens: quota(settings.token_rate, settings.token_burst).map(RateLimiter::keyed),
             addresses: quota(settings.address_rate, settings.address_burst).map(RateLimiter::keyed),
+            lookups: quota(
+                settings.address_rate.saturating_mul(LOOKUPS_A_REFUSAL),
+                settings.address_burst.saturating_mul(LOOKUPS_A_REFUSAL),
+            )
+            .map(RateLimiter::keyed),
         }
     }
 
@@ -147,12 +162,20 @@ impl Limits {
         }
     }
 
+    /// Counts a look into the database for a token.
+    pub(super) fn lookup(&self, address: Option<IpAddr>) -> Result<(), Problem> {
+        match address {
+            Some(address) => check(self.lookups.as_ref(), &network(address), "this address"),
+            None => Ok(()),
+        }
+    }
+
     /// Forgets who did not ask for a while, so that the tables do not grow with each address there ever was.
     pub(super) fn forget_idle(&self) {
         if let Some(tokens) = &self.tokens {
             tokens.retain_recent();
         }
-        if let Some(addresses) = &self.addresses {
+        for addresses in [&self.addresses, &self.lookups].into_iter().flatten() {
             addresses.retain_recent();
         }
     }

@@ -12,7 +12,7 @@ use super::json::Node;
 use super::problem::{Kind, Problem};
 use super::query::{Page, Query};
 use super::server::Service;
-use crate::domain::access::Permission;
+use crate::domain::access::{Grants, Permission};
 use crate::domain::ids::Name;
 use crate::services::access::{Caller, View};
 use crate::services::ctx::Platform;
@@ -134,6 +134,8 @@ pub(super) struct Call {
     pub(super) query: Query,
     pub(super) body: Body,
     pub(super) if_match: Option<String>,
+    /// Whether an answer may be gzip.
+    pub(super) takes_gzip: bool,
 }
 
 impl Call {
@@ -142,6 +144,11 @@ impl Call {
             (Some(caller), Access::Needs(permission)) => Ok((caller, permission)),
             (None, _) | (_, Access::Open) => Err(Problem::new(Kind::Unauthorized, "a token is needed")),
         }
+    }
+
+    /// What the caller may.
+    pub(super) fn grants(&self) -> Result<Grants, Problem> {
+        Ok(self.granted()?.0.identity().grants.clone())
     }
 
     /// Everybody's rows, where the route's permission is of a role that sees them.
@@ -202,15 +209,13 @@ pub(super) struct Reply {
     pub(super) body: Bytes,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) etag: Option<String>,
-    /// The body is gzip already.
-    pub(super) is_gzip: bool,
 }
 
 pub(super) const JSON: &str = "application/json";
 
 impl Reply {
     pub(super) fn bytes(media: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status: 200, media, body: body.into(), headers: vec![], etag: None, is_gzip: false }
+        Self { status: 200, media, body: body.into(), headers: vec![], etag: None }
     }
 
     pub(super) fn json(value: &impl Serialize) -> Result<Self, Problem> {

@@ -1,5 +1,6 @@
 //! The API's document, and a page that shows it: from this process alone, nothing is fetched from elsewhere.
 
+use std::io::Read;
 use std::sync::LazyLock;
 
 use actix_web::web::Bytes;
@@ -15,6 +16,14 @@ const SCRIPT: &str = include_str!("../../web/vendor/docs.js");
 /// The viewer writes styles into its own elements, and talks to this service only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// For those who take nothing packed: unpacked once, and shared by all of them.
+static RAPIDOC_PLAIN: LazyLock<Bytes> = LazyLock::new(|| {
+    let mut plain = Vec::new();
+    // It is one of the program's own files.
+    let _whole = flate2::read::GzDecoder::new(RAPIDOC).read_to_end(&mut plain);
+    plain.into()
+});
 
 static DOCUMENT: LazyLock<Bytes> =
     LazyLock::new(|| serde_json::to_vec(&super::openapi::document()).unwrap_or_default().into());
@@ -34,7 +43,11 @@ pub(super) async fn file(mut call: Call) -> Result<Reply, Problem> {
     const MEDIA: &str = "text/javascript; charset=utf-8";
     match call.parameter("file") {
         "docs.js" => Ok(Reply::bytes(MEDIA, SCRIPT)),
-        "rapidoc.js" => Ok(Reply { is_gzip: true, ..Reply::bytes(MEDIA, RAPIDOC) }),
+        "rapidoc.js" if call.takes_gzip => {
+            let packed = Reply::bytes(MEDIA, RAPIDOC).with("Content-Encoding", "gzip");
+            Ok(packed.with("Vary", "Accept-Encoding"))
+        }
+        "rapidoc.js" => Ok(Reply::bytes(MEDIA, RAPIDOC_PLAIN.clone()).with("Vary", "Accept-Encoding")),
         _ => Err(Problem::new(Kind::NotFound, "there is nothing here")),
     }
 }

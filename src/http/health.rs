@@ -17,7 +17,7 @@ pub(super) async fn ready(mut call: Call) -> Result<Reply, Problem> {
         let detail = "the service is being stopped";
         return Err(Problem { retry_after: Some(5), ..Problem::new(Kind::Unavailable, detail) });
     }
-    derive::pending(&call.service.platform).await?;
+    call.service.platform.ping().await?;
     Reply::json(&serde_json::json!({ "status": "ready" }))
 }
 

@@ -313,6 +313,8 @@ pub(super) fn integer(node: &Node) -> Result<i64, String> {
 pub(super) fn cell(node: &Node) -> Result<String, String> {
     match node {
         Node::Integer(value) => Ok(value.to_string()),
+        // Rows are told by their lines.
+        Node::Text(text) if text.chars().any(char::is_control) => Err("holds a control character".to_owned()),
         Node::Text(text) => Ok(text.clone()),
         Node::Null => Ok(String::new()),
         Node::Number | Node::Boolean(_) | Node::List(_) | Node::Object(_) => {

@@ -377,17 +377,24 @@ fn entry(operation: &str) -> Option<Entry> {
             ..list("Audit", "What someone should know, the latest first", "Finding")
         },
         "getDerivation" => Entry {
-            parameters: vec![query(
-                "wait",
-                json!({ "type": "integer", "minimum": 0, "maximum": 60, "default": 0 }),
-                "Answer when what is marked now is derived, or after so many seconds.",
-            )],
+            parameters: vec![
+                query(
+                    "wait",
+                    json!({ "type": "integer", "minimum": 0, "maximum": 60, "default": 0 }),
+                    "Answer when what is marked now is derived, or after so many seconds.",
+                ),
+                query(
+                    "moment",
+                    json!({ "type": "integer", "minimum": 0 }),
+                    "Go on waiting for what was marked at this moment, which an earlier answer named.",
+                ),
+            ],
             problems: &[422],
             ..plain(
                 "Service",
                 "How far deriving is",
                 object(
-                    json!({ "pending_marks": integer(), "awaited_days": integer(), "someone_works": { "type": "boolean" } }),
+                    json!({ "pending_marks": integer(), "awaited_days": integer(), "someone_works": { "type": "boolean" }, "moment": integer_or_null() }),
                 ),
             )
         },

@@ -216,6 +216,7 @@ impl From<ServiceError> for Problem {
                     "the database cannot be reached now; the same may succeed later",
                 )
             },
+            ServiceError::Store(_) if error.is_too_much() => Self::new(Kind::Invalid, said),
             ServiceError::Store(_) if error.is_conflict() => Self {
                 cause: Some(error.to_string()),
                 ..Self::new(Kind::Conflict, "somebody else was first")

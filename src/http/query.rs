@@ -138,9 +138,21 @@ fn read_cursor<P: DeserializeOwned>(text: &str) -> Option<P> {
         })
         .collect();
     let bytes = bytes?;
-    // PostgreSQL holds no zero character, and no name does.
-    let text = std::str::from_utf8(&bytes).ok().filter(|text| !text.contains("\\u0000"))?;
-    serde_json::from_str(text).ok()
+    let place: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    if holds_zero(&place) {
+        return None;
+    }
+    serde_json::from_value(place).ok()
+}
+
+/// PostgreSQL holds no zero character, and no name does.
+fn holds_zero(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::String(text) => text.contains('\0'),
+        serde_json::Value::Array(list) => list.iter().any(holds_zero),
+        serde_json::Value::Object(fields) => fields.values().any(holds_zero),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => false,
+    }
 }
 
 #[cfg(test)]

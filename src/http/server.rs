@@ -31,8 +31,10 @@ use super::metrics::{Counted, Metrics};
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use super::settings::Settings;
+use super::v1::derivation::Waits;
 use super::v1::imports::Upload;
-use crate::services::access::Caller;
+use crate::domain::ids::Name;
+use crate::services::access::{Caller, Identity};
 use crate::services::ctx::{Asked, IdempotencyKey, Platform};
 use crate::services::error::{Fault, ServiceError};
 use crate::wire::body::hex;
@@ -42,10 +44,14 @@ use crate::wire::token::{self, Minted};
 const PACKED_MAX: u64 = 1 << 20;
 /// The largest body but for imports, unpacked.
 const UNPACKED_MAX: u64 = 4 << 20;
+/// Who gives a command of this machine.
+const ACTOR: &str = "Fatia-Actor";
 /// Longest idempotency key.
 const KEY_BYTES_MAX: usize = 255;
 /// Uploaded imports that one process works on at once.
 const IMPORTS_AT_ONCE: usize = 2;
+/// Reports that one process makes at once; others wait their turn.
+const REPORTS_AT_ONCE: usize = 4;
 /// Between two rounds of forgetting who did not ask for a while.
 const ROUND: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -57,6 +63,11 @@ pub(super) struct Service {
     limits: Limits,
     pub(super) metrics: Metrics,
     pub(super) imports: Arc<Semaphore>,
+    /// Reports that are made at once: each holds all its groups in memory.
+    pub(super) reports: Semaphore,
+    /// The doctor looks at everything, and at one thing at a time.
+    pub(super) doctor: Semaphore,
+    pub(super) waits: Waits,
     /// Where work goes on that outlives its request.
     pub(super) runtime: tokio::runtime::Handle,
     settings: Settings,
@@ -158,13 +169,13 @@ impl Running {
     /// Stops: no new connection is taken, requests that are under way end, for as long as the settings say.
     pub async fn stop(&self) {
         self.service.0.is_stopping.store(true, Ordering::Relaxed);
-        for handle in &self.handles {
-            handle.stop(true).await;
-        }
-        // An import that goes on would be ended with the process; the same import resumes it.
+        // All at once, under one limit. An import that goes on beyond is ended with the process; the same import
+        // resumes it.
         let all = u32::try_from(IMPORTS_AT_ONCE).unwrap_or(1);
+        let closed = futures_util::future::join_all(self.handles.iter().map(|handle| handle.stop(true)));
         let wait = Duration::from_secs(u64::from(self.service.0.settings.stop_seconds));
-        let _over = tokio::time::timeout(wait, self.service.0.imports.acquire_many(all)).await;
+        let ended = async { tokio::join!(closed, self.service.0.imports.acquire_many(all)) };
+        let _over = tokio::time::timeout(wait + Duration::from_secs(1), ended).await;
     }
 }
 
@@ -184,6 +195,9 @@ pub fn start(platform: &Platform, door: Door) -> Result<Running, ServiceError> {
         limits: Limits::new(&settings),
         metrics: Metrics::new()?,
         imports: Arc::new(Semaphore::new(IMPORTS_AT_ONCE)),
+        reports: Semaphore::new(REPORTS_AT_ONCE),
+        doctor: Semaphore::new(1),
+        waits: Waits::default(),
         runtime: tokio::runtime::Handle::current(),
         settings: settings.clone(),
         is_stopping: AtomicBool::new(false),
@@ -298,7 +312,6 @@ struct Exchange {
     id: String,
     method: String,
     if_none_match: Option<String>,
-    takes_gzip: bool,
     began: i64,
     actor: String,
 }
@@ -319,7 +332,6 @@ async fn answer(
             _ => "OTHER".to_owned(),
         },
         if_none_match: header(headers, "If-None-Match").map(str::to_owned),
-        takes_gzip: header(headers, "Accept-Encoding").is_some_and(|text| text.contains("gzip")),
         began: service.platform.now().micros(),
         actor: String::new(),
     };
@@ -394,10 +406,16 @@ async fn handle(
         let problem = Problem { allow: Some(allow()), ..Problem::new(Kind::MethodNotAllowed, detail) };
         return Err(count(problem));
     };
-    let caller = caller(service, route, headers, address, exchange).await?;
+    let caller = caller(service, route, headers, address, exchange, Count::First).await?;
     let (body, digest) = body(service, route, headers, payload).await?;
+    // A body may take its time, and its sender's token may have been revoked meanwhile.
+    let caller = match (route.takes, caller) {
+        (Takes::Nothing, known) => known,
+        (_, _) => self::caller(service, route, headers, address, exchange, Count::Again).await?,
+    };
     let caller = match caller {
         Some((identity, asked)) => {
+            let identity = named(identity, headers);
             let asked = with_key(asked, headers, route, request, digest)?;
             Some(Caller::new(&service.platform, identity, asked))
         }
@@ -415,12 +433,21 @@ async fn handle(
         parameters,
         query: Query::parse(request.query_string()),
         body,
-        if_match: header(headers, "If-Match").map(str::to_owned),
+        // What is no text is no version that anybody gave, and must not look as if nothing had been said.
+        if_match: headers.get("If-Match").map(|value| value.to_str().unwrap_or("\u{fffd}").to_owned()),
+        takes_gzip: header(headers, "Accept-Encoding").is_some_and(|text| text.contains("gzip")),
     };
     (route.run)(call).await
 }
 
-type Known = (Arc<crate::services::access::Identity>, Asked);
+/// Whether a look at the caller is a request of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    First,
+    Again,
+}
+
+type Known = (Arc<Identity>, Asked);
 
 /// Who asks: checked before anything else is read.
 async fn caller(
@@ -429,9 +456,12 @@ async fn caller(
     headers: &HeaderMap,
     address: Option<IpAddr>,
     exchange: &mut Exchange,
+    look: Count,
 ) -> Result<Option<Known>, Problem> {
     let count = || service.limits.address(address).inspect_err(|_| service.metrics.refused("address_rate"));
     let needed = match route.access {
+        // Whoever watches over the process asks often, and is answered at next to no cost.
+        Access::Open if matches!(route.path, "/healthz" | "/readyz") => return Ok(None),
         Access::Open => {
             count()?;
             return Ok(None);
@@ -440,7 +470,8 @@ async fn caller(
     };
     // A header that is no text is no token either.
     let presented = headers.get("Authorization").map(|value| value.to_str().unwrap_or_default());
-    let identity = service.tokens.identity(&service.platform, presented, &count).await;
+    let lookup = || service.limits.lookup(address).inspect_err(|_| service.metrics.refused("address_rate"));
+    let identity = service.tokens.identity(&service.platform, presented, &lookup, &count).await;
     let identity = identity.inspect_err(|_| service.metrics.refused("token"))?;
     let Some(identity) = identity else {
         count()?;
@@ -448,12 +479,26 @@ async fn caller(
         return Err(Problem::new(Kind::Unauthorized, "this needs a token: Authorization: Bearer TOKEN"));
     };
     exchange.actor.clone_from(&identity.token);
-    service.limits.token(&identity.token).inspect_err(|_| service.metrics.refused("token_rate"))?;
+    if look == Count::First {
+        service.limits.token(&identity.token).inspect_err(|_| service.metrics.refused("token_rate"))?;
+    }
     if !identity.grants.may(needed) {
         return Err(ServiceError::Forbidden { permission: needed.word() }.into());
     }
     let asked = Asked { token: String::new(), request: exchange.id.clone(), idempotency: None };
     Ok(Some((identity, asked)))
+}
+
+/// The operator's own token is that of all who work on this machine: their commands say who they are, as they do beside
+/// the database.
+fn named(identity: Arc<Identity>, headers: &HeaderMap) -> Arc<Identity> {
+    let actor = header(headers, ACTOR).and_then(|text| Name::parse(text).ok());
+    match actor {
+        Some(actor) if identity.is_operator() => {
+            Arc::new(Identity { name: actor.to_string(), ..(*identity).clone() })
+        }
+        Some(_) | None => identity,
+    }
 }
 
 fn with_key(
@@ -488,11 +533,19 @@ async fn body(
     headers: &HeaderMap,
     payload: web::Payload,
 ) -> Result<(Body, [u8; 32]), Problem> {
-    let packed = match route.takes {
-        Takes::Files => u64::from(service.settings.import_mib_max).saturating_mul(MIB),
-        Takes::Nothing | Takes::Json | Takes::JsonOrCsv | Takes::JsonOrToml | Takes::Toml => PACKED_MAX,
+    let content_type = header(headers, "Content-Type").unwrap_or_default();
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let (packed, unpacked) = match route.takes {
+        Takes::Files => {
+            let most = u64::from(service.settings.import_mib_max).saturating_mul(MIB);
+            (most, most)
+        }
+        // A table takes no more memory than it is long.
+        Takes::JsonOrCsv if media == "text/csv" => (4 * PACKED_MAX, 2 * UNPACKED_MAX),
+        Takes::Nothing | Takes::Json | Takes::JsonOrCsv | Takes::JsonOrToml | Takes::Toml => {
+            (PACKED_MAX, UNPACKED_MAX)
+        }
     };
-    let unpacked = if route.takes == Takes::Files { packed } else { UNPACKED_MAX };
     let declared = header(headers, "Content-Length").and_then(|text| text.parse::<u64>().ok());
     if declared.is_some_and(|declared| declared > packed) {
         return Err(super::decode::too_large(packed, "as sent"));
@@ -504,8 +557,6 @@ async fn body(
         }
         return Err(Problem::new(Kind::Malformed, "this request takes no body"));
     }
-    let content_type = header(headers, "Content-Type").unwrap_or_default();
-    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let Some(media) = route.takes.types().iter().find(|known| **known == media) else {
         let detail = format!("Content-Type is none of {}", route.takes.types().join(", "));
         return Err(Problem::new(Kind::UnsupportedMediaType, detail));
@@ -517,7 +568,12 @@ async fn body(
     let limits = BodyLimits { packed, unpacked, window_log, deadline };
     let mut reader = BodyReader::new(payload.into_inner(), encoding, limits)?;
     if route.takes == Takes::Files {
-        let upload = Upload::read(content_type, reader).await?;
+        // Each lies on the disk and, while it is at work, in memory: whose turn it is not yet is told so before it sends.
+        let Ok(turn) = Arc::clone(&service.imports).try_acquire_owned() else {
+            let detail = "other imports are being worked on; try again when one of them has ended";
+            return Err(Problem { retry_after: Some(5), ..Problem::new(Kind::TooManyRequests, detail) });
+        };
+        let upload = Upload::read(content_type, reader, turn).await?;
         let digest = upload.digest;
         return Ok((Body::Files(upload), digest));
     }
@@ -566,23 +622,12 @@ fn shape(reply: Reply, exchange: &Exchange) -> HttpResponse {
                     || each.trim().trim_start_matches("W/") == version
             })
         });
-    let packed = reply.is_gzip && exchange.takes_gzip;
-    let body = match (reply.is_gzip, packed) {
-        (true, false) => {
-            let mut plain = Vec::new();
-            let mut decoder = flate2::read::GzDecoder::new(&reply.body[..]);
-            // It is one of the program's own files.
-            let _whole = std::io::Read::read_to_end(&mut decoder, &mut plain);
-            web::Bytes::from(plain)
-        }
-        (true, true) | (false, _) => reply.body,
-    };
     let mut response = if is_known {
         HttpResponse::NotModified().finish()
     } else if reply.media.is_empty() {
         builder.finish()
     } else {
-        builder.content_type(reply.media).body(body)
+        builder.content_type(reply.media).body(reply.body)
     };
     let headers = response.headers_mut();
     for (name, value) in &reply.headers {
@@ -593,12 +638,6 @@ fn shape(reply: Reply, exchange: &Exchange) -> HttpResponse {
     }
     if let Some(version) = version {
         put(headers, "etag", &version);
-    }
-    if reply.is_gzip {
-        put(headers, "vary", "Accept-Encoding");
-        if packed && !is_known {
-            put(headers, "content-encoding", "gzip");
-        }
     }
     common(&mut response, exchange);
     response

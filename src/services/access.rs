@@ -19,6 +19,8 @@ use crate::store::tokens::StoredToken;
 use crate::store::{Scope, TenantScope, tenants, tokens, unit};
 use crate::wire::token::{Minted, Presented};
 
+/// The id of the operator's token, which is no token's in the database.
+const OPERATOR: &str = "local";
 /// A token's use is noted when the last note is older than this.
 const NOTED_EVERY_US: i64 = 600 * MICROS_PER_SECOND;
 
@@ -47,11 +49,17 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Whether it is the operator of this process.
+    #[must_use]
+    pub fn is_operator(&self) -> bool {
+        self.token == OPERATOR
+    }
+
     /// The operator of this process, who could open its database as well.
     #[must_use]
     pub fn operator(actor: &str) -> Self {
         Self {
-            token: "local".to_owned(),
+            token: OPERATOR.to_owned(),
             name: actor.to_owned(),
             grants: Grants::of(Role::Admin),
             tenancy: None,
@@ -161,13 +169,17 @@ pub async fn identify(platform: &Platform, presented: &Presented) -> Result<Opti
         return Ok(None);
     }
     if token.last_used.is_none_or(|last| now.micros_since(last) >= NOTED_EVERY_US) {
-        let id = token.id.clone();
-        platform
-            .write(move |scope, tx| {
+        let (noting, id) = (platform.clone(), token.id.clone());
+        // Beside the answer: who reads waits for no write, and is answered also where none can be made.
+        tokio::spawn(async move {
+            let noted = noting.write(move |scope, tx| {
                 let id = id.clone();
                 unit(async move { Ok(tokens::note_use(scope, tx, &id, now).await?) })
-            })
-            .await?;
+            });
+            if let Err(error) = noted.await {
+                tracing::warn!("a token's use was not noted: {error}");
+            }
+        });
     }
     let tenancy = match token.tenant {
         Some((number, name)) => TenantScope::of_verified(number).map(|scope| Tenancy { name, scope }),
@@ -242,6 +254,8 @@ impl TokenView {
 
 /// Makes a token. Its text is the caller's to show, once: it is kept nowhere.
 ///
+/// Nobody makes a token that may more than `maker`, what the asker itself may.
+///
 /// A request that is repeated with its idempotency key finds the token that was made, and not its text, which is gone.
 ///
 /// # Errors
@@ -249,6 +263,7 @@ impl TokenView {
 /// and an end that has passed.
 pub async fn make_token(
     platform: &Platform,
+    maker: &Grants,
     new: NewToken,
     minted: &Minted,
 ) -> Result<TokenView, ServiceError> {
@@ -280,6 +295,11 @@ pub async fn make_token(
             Grants::of(new.role)
         }
     };
+    // Else a token that was narrowed to making tokens could make one that is not.
+    if let Some(beyond) = grants.permissions().into_iter().find(|each| !maker.may(*each)) {
+        let detail = format!("would have {}, which the token that makes it has not", beyond.word());
+        faults.push(Fault::body("/scopes", detail));
+    }
     if !faults.is_empty() {
         return Err(ServiceError::Faults(faults));
     }

@@ -236,6 +236,7 @@ fn store_says(error: &StoreError) -> String {
         }
         StoreError::Corrupt { .. }
         | StoreError::TooLarge { .. }
+        | StoreError::TooMany { .. }
         | StoreError::Setup(_)
         | StoreError::InUse { .. }
         | StoreError::LeaseLost { .. }
@@ -257,6 +258,12 @@ impl ServiceError {
             Self::Store(error) => error.to_string(),
             error => error.to_string(),
         }
+    }
+
+    /// Whether less has to be asked for at once.
+    #[must_use]
+    pub fn is_too_much(&self) -> bool {
+        matches!(self, Self::Store(StoreError::TooMany { .. }))
     }
 
     /// Whether a constraint of the database refused it: somebody else was first.

@@ -147,13 +147,12 @@ impl Slices {
         now: Instant,
     ) -> Result<Self, ServiceError> {
         let mut slices = Self { is_given: true, ..Self::default() };
-        Table::read(input, file, &SLICE_REQUIRED, &SLICE_OPTIONAL, |line, row| {
+        let read = Table::read(input, file, &SLICE_REQUIRED, &SLICE_OPTIONAL, |line, row| {
             slices.lines += 1;
             let known = row.and_then(|row| read_slice(&row, line, fleet, now));
-            if let Err(reason) = known.and_then(|known| slices.add(known)) {
-                slices.bad.push(BadLine { file: file.to_owned(), line, reason });
-            }
+            known.and_then(|known| slices.add(known))
         })?;
+        slices.bad = read.bad;
         slices.refuse_orphans(file);
         slices.refuse_illegal(file, fleet, catalogue);
         slices.bad.sort_by_key(|bad| bad.line);
@@ -368,19 +367,18 @@ impl Holdings {
         // Instances that no table of slices states exist while they are held.
         let mut implied: Vec<(ScopeName, Holding, u64)> = Vec::new();
         let optional = [&OPTIONAL[..], &OPTIONAL_OF_DEVICE[..]].concat();
-        let columns = Table::read(input, file, &REQUIRED, &optional, |line, row| {
+        let read = Table::read(input, file, &REQUIRED, &optional, |line, row| {
             holdings.lines += 1;
             let read = row.and_then(|row| read_holding(&row, fleet, slices, now));
-            let added = read.and_then(|(scope, holding)| {
+            read.and_then(|(scope, holding)| {
                 if is_instance(&holding.slice) && !slices.knows(&holding.slice) {
                     implied.push((scope.clone(), holding.clone(), line));
                 }
                 holdings.add(line, scope, holding, &mut seen)
-            });
-            if let Err(reason) = added {
-                holdings.bad.push(BadLine { file: file.to_owned(), line, reason });
-            }
+            })
         })?;
+        let columns = read.columns;
+        holdings.bad = read.bad;
         holdings.knows_pools = columns.contains("pool");
         holdings.refuse_illegal(file, implied, fleet, slices, catalogue);
         holdings.bad.sort_by_key(|bad| bad.line);

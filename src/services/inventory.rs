@@ -81,12 +81,11 @@ impl Inventory {
     pub fn read(input: impl Read, file: &str) -> Result<Self, ServiceError> {
         let mut inventory = Self::default();
         let mut seen = SeenLines::default();
-        Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
-            match row.and_then(|row| read_line(&row, number, &mut seen)) {
-                Ok(line) => inventory.lines.push(line),
-                Err(reason) => inventory.bad.push(BadLine { file: file.to_owned(), line: number, reason }),
-            }
+        let read = Table::read(input, file, &REQUIRED, &OPTIONAL, |number, row| {
+            inventory.lines.push(row.and_then(|row| read_line(&row, number, &mut seen))?);
+            Ok(())
         })?;
+        inventory.bad = read.bad;
         Ok(inventory)
     }
 }

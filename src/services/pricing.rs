@@ -127,7 +127,15 @@ pub struct PriceOutcome {
 /// # Errors
 /// [`ServiceError::File`] names the field that cannot be read; [`ServiceError::Price`] the rule that is broken.
 pub async fn load(platform: &Platform, file: &str, text: &str) -> Result<PriceOutcome, ServiceError> {
-    publish(platform, file, read(file, text)?, None).await
+    publish(platform, file, version_of(file, text)?, None).await
+}
+
+/// The version that a price file says.
+///
+/// # Errors
+/// [`ServiceError::File`] names the field that cannot be read.
+pub fn version_of(file: &str, text: &str) -> Result<PriceVersion, ServiceError> {
+    read(file, text)
 }
 
 /// Publishes a version. The same content again changes nothing; other content under the same name replaces it as its

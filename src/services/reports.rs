@@ -5,7 +5,7 @@ use super::ctx::Platform;
 use super::error::ServiceError;
 use crate::domain::report::{CostReport, Dimension, ReportPeriod, Summary, as_of, cost_report, summary};
 use crate::domain::units::{Instant, Quantity};
-use crate::store::{Scope, fleet, levels, marks, prices, unit};
+use crate::store::{Scope, StoreError, fleet, levels, marks, prices, unit};
 
 /// A report, and how many marks wait for a worker: while some do, its figures may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +63,21 @@ pub struct TenantCosts {
 /// # Errors
 /// [`ServiceError`].
 pub async fn tenant_costs(
+    platform: &Platform,
+    tenancy: &Tenancy,
+    period: ReportPeriod,
+    dimensions: Vec<Dimension>,
+) -> Result<TenantCosts, ServiceError> {
+    match tenant_costs_once(platform, tenancy, period, dimensions.clone()).await {
+        // A price or a name that came between the two reads is there at the second look.
+        Err(ServiceError::Report(_) | ServiceError::Store(StoreError::Corrupt { .. })) => {
+            tenant_costs_once(platform, tenancy, period, dimensions).await
+        }
+        ended => ended,
+    }
+}
+
+async fn tenant_costs_once(
     platform: &Platform,
     tenancy: &Tenancy,
     period: ReportPeriod,

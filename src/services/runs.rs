@@ -172,26 +172,28 @@ pub async fn run(
     let progress = Arc::new(Mutex::new(Progress::default()));
     let noted = Arc::clone(&progress);
     let note = move |seen: Progress| *noted.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-    let import = import_intervals(&platform, request, tables, Arc::new(note));
-    tokio::pin!(import);
-    let ended = loop {
-        tokio::select! {
-            ended = &mut import => break ended,
-            () = tokio::time::sleep(BEAT) => {
-                let seen = *progress.lock().unwrap_or_else(PoisonError::into_inner);
-                // One that cannot be kept is no reason to stop: the next one may be.
-                let _kept = beat(&platform, id, seen).await;
-            }
-        }
-    };
+    // In a task of its own: an import that computes for a while is no dead one.
+    let beating = tokio::spawn(beats(platform.clone(), id.to_owned(), Arc::clone(&progress)));
+    let ended = import_intervals(&platform, request, tables, Arc::new(note)).await;
+    beating.abort();
     let seen = *progress.lock().unwrap_or_else(PoisonError::into_inner);
-    beat(&platform, id, seen).await?;
+    let _kept = beat(&platform, id, seen).await;
     match ended {
         Ok(outcome) => {
             let kept = serde_json::to_string(&RunOutcome::of(&outcome)).map_err(ServiceError::Encode)?;
             end(&platform, id, Ok(kept), outcome.bad).await
         }
-        Err(error) => end(&platform, id, Err(error.for_people()), vec![]).await,
+        Err(error) => end(&platform, id, Err(super::table::for_show(&error.for_people())), vec![]).await,
+    }
+}
+
+/// Says now and then that somebody is at it.
+async fn beats(platform: Platform, id: String, progress: Arc<Mutex<Progress>>) {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        let seen = *progress.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that cannot be kept is no reason to stop: the next one may be.
+        let _kept = beat(&platform, &id, seen).await;
     }
 }
 

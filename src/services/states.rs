@@ -107,13 +107,12 @@ pub async fn import_states(
     let now = platform.now();
     let mut outcome = StatesOutcome::default();
     let mut lines = Vec::new();
-    Table::read(input, file, &REQUIRED, &OPTIONAL, |line, row| {
+    let read = Table::read(input, file, &REQUIRED, &OPTIONAL, |line, row| {
         outcome.lines += 1;
-        match row.and_then(|row| read_line(&row, line, now)) {
-            Ok(declaration) => lines.push(declaration),
-            Err(reason) => outcome.bad.push(BadLine { file: file.to_owned(), line, reason }),
-        }
+        lines.push(row.and_then(|row| read_line(&row, line, now))?);
+        Ok(())
     })?;
+    outcome.bad = read.bad;
     let declarer = Declarer { source: source.clone(), actor: platform.actor.clone(), now };
     let work = Arc::new((lines, file.to_owned(), declarer, platform.zone(), outcome));
     platform

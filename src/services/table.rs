@@ -31,8 +31,35 @@ pub enum Strictness {
     AllOrNothing,
 }
 
+/// Lines of one table, at most.
+const LINES_MAX: u64 = 10_000_000;
+/// Lines of one table that cannot be taken, at most: beyond, it is another table than it ought to be.
+const BAD_LINES_MAX: usize = 100_000;
+/// Line ends that are read ahead of a record, at most.
+const ENDS_AHEAD_MAX: usize = 4_000_000;
+/// Characters of a reason.
+const REASON_CHARS_MAX: usize = 500;
+
 /// A table of text read line by line.
 pub(super) struct Table;
+
+/// What was read of a table.
+pub(super) struct TableRead {
+    /// The columns that it has.
+    pub(super) columns: BTreeSet<String>,
+    /// Lines that were not taken, in order.
+    pub(super) bad: Vec<BadLine>,
+}
+
+/// A reason as it can be kept and shown, whatever the line held: no control characters, and not more than some lines.
+pub(super) fn for_show(reason: &str) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut shown: String = reason.chars().take(REASON_CHARS_MAX).map(plain).collect();
+    if reason.chars().nth(REASON_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
 
 /// One line of a table; columns by name.
 pub(super) struct TableRow<'a> {
@@ -41,16 +68,17 @@ pub(super) struct TableRow<'a> {
 }
 
 impl Table {
-    /// Reads a table with these columns in any order; calls `each` with the line's number and its row. Returns the
-    /// columns that it has.
+    /// Reads a table with these columns in any order; calls `each` with the line's number and its row, which says why
+    /// it cannot be taken.
     pub(super) fn read(
         input: impl Read,
         file: &str,
         required: &[&str],
         optional: &[&str],
-        mut each: impl FnMut(u64, Result<TableRow<'_>, String>),
-    ) -> Result<BTreeSet<String>, ServiceError> {
-        let refused = |reason: String| ServiceError::File { file: file.to_owned(), reason };
+        mut each: impl FnMut(u64, Result<TableRow<'_>, String>) -> Result<(), String>,
+    ) -> Result<TableRead, ServiceError> {
+        let refused =
+            |reason: String| ServiceError::File { file: file.to_owned(), reason: for_show(&reason) };
         let lines = Rc::new(RefCell::new(LineEnds::default()));
         let counted = CountedLines { input, offset: 0, after_return: false, ends: Rc::clone(&lines) };
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(counted);
@@ -84,12 +112,17 @@ impl Table {
             return Err(refused(format!("line 1: column `{missing}` is missing")));
         }
         let mut record = csv::StringRecord::new();
+        let (mut read_lines, mut bad) = (0_u64, Vec::new());
         loop {
+            read_lines += 1;
+            if read_lines > LINES_MAX {
+                return Err(refused(format!("has more than {LINES_MAX} lines; bring it in parts")));
+            }
             let before = reader.position().byte();
             let read = reader.read_record(&mut record);
             let line = lines.borrow_mut().line_from(before);
-            match read {
-                Ok(false) => return Ok(columns.into_keys().collect()),
+            let taken = match read {
+                Ok(false) => return Ok(TableRead { columns: columns.into_keys().collect(), bad }),
                 Ok(true) if record.len() != header.len() => {
                     let (fields, columns) = (record.len(), header.len());
                     let fields = if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") };
@@ -98,13 +131,21 @@ impl Table {
                     } else {
                         ""
                     };
-                    each(line, Err(format!("has {fields}, not {columns}{quote}")));
+                    each(line, Err(format!("has {fields}, not {columns}{quote}")))
                 }
                 Ok(true) => each(line, Ok(TableRow { record: &record, columns: &columns })),
                 Err(error) => match error.kind() {
                     csv::ErrorKind::Utf8 { .. } => each(line, Err("is not UTF-8 text".to_owned())),
                     _ => return Err(refused(error.to_string())),
                 },
+            };
+            if let Err(reason) = taken {
+                if bad.len() == BAD_LINES_MAX {
+                    let reason =
+                        format!("more than {BAD_LINES_MAX} lines cannot be taken; line {line}: {reason}");
+                    return Err(refused(reason));
+                }
+                bad.push(BadLine { file: file.to_owned(), line, reason: for_show(&reason) });
             }
         }
     }
@@ -151,6 +192,10 @@ impl<R: Read> Read for CountedLines<R> {
         let mut ends = self.ends.borrow_mut();
         for byte in into.iter().take(count) {
             if *byte == b'\n' {
+                // A record is found before long, or this is a file of nothing: each end that waits takes memory.
+                if ends.ends.len() == ENDS_AHEAD_MAX {
+                    return Err(std::io::Error::other("too many lines without a record"));
+                }
                 ends.ends.push_back((self.offset, self.after_return));
             }
             self.after_return = *byte == b'\r';

@@ -38,6 +38,14 @@ pub enum StoreError {
         /// How large it is.
         bytes: usize,
     },
+    /// What is asked for is more than is held in memory at once.
+    #[error("there are more than {most} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: usize,
+    },
     /// The database is not set up for this program.
     #[error("{0}")]
     Setup(String),

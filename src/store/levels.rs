@@ -271,6 +271,9 @@ pub async fn sums(
     Ok(rows)
 }
 
+/// Sums of one report, at most: each takes about two KiB until it is written out.
+pub const SUMS_MAX: usize = 200_000;
+
 /// Columns by which sums are grouped, from those with the most values to those with the fewest. SQLite groups by
 /// sorting: where the first column tells rows apart, the others need not be compared.
 const BY_DISTINCTION: [&str; 9] = [
@@ -321,11 +324,15 @@ async fn read_sums(
     let mut selected: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     selected.extend(["l.state".to_owned(), "l.cost_item".to_owned(), summed("l.")]);
     let sql = format!(
-        "SELECT {} FROM {table} l WHERE {dated} >= $1 AND {dated} < $2 AND l.revision = 0{except} GROUP BY {}",
+        "SELECT {} FROM {table} l WHERE {dated} >= $1 AND {dated} < $2 AND l.revision = 0{except} GROUP BY {} LIMIT {}",
         selected.join(", "),
-        grouped.join(", ")
+        grouped.join(", "),
+        SUMS_MAX + 1
     );
     let rows = tx.all(&sql, values).await?;
+    if rows.len() > SUMS_MAX {
+        return Err(StoreError::TooMany { what: "groups in the report", most: SUMS_MAX });
+    }
     let mut sums = Vec::with_capacity(rows.len());
     for row in rows {
         let mut shown = Vec::with_capacity(dimensions.len());

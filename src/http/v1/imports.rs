@@ -6,6 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use futures_util::stream::{self, Stream};
 use multer::{Constraints, Multipart, SizeLimit};
 use sha2::{Digest, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::domain::ids::Name;
@@ -30,6 +31,8 @@ pub(in crate::http) struct Upload {
     texts: Vec<(&'static str, String)>,
     /// Of what was uploaded, whatever the boundary between its parts.
     pub(in crate::http) digest: [u8; 32],
+    /// Its turn among those that are worked on at once.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 const FILES: [&str; 3] = ["inventory", "slices", "intervals"];
@@ -60,13 +63,17 @@ fn unpart(error: multer::Error) -> Problem {
 
 impl Upload {
     /// Reads an upload part by part; files go to disk as they come.
-    pub(in crate::http) async fn read(content_type: &str, reader: BodyReader) -> Result<Self, Problem> {
+    pub(in crate::http) async fn read(
+        content_type: &str,
+        reader: BodyReader,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<Self, Problem> {
         let boundary = multer::parse_boundary(content_type).map_err(unpart)?;
         // The reader of parts takes what may cross threads, which a connection's payload may not: one task does both.
         let (bytes, taken) = tokio::sync::mpsc::channel(1);
         let body = stream::unfold(taken, |mut taken| async { Some((taken.recv().await?, taken)) });
         let (_, upload) = tokio::join!(pump(reader, bytes), Self::parts(body, boundary));
-        upload
+        Ok(Self { turn: Some(turn), ..upload? })
     }
 
     async fn parts(
@@ -91,7 +98,7 @@ impl Upload {
                 digest.update(text.as_bytes());
                 upload.put(known, |upload| upload.texts.push((known, text)))?;
             } else if let Some(known) = FILES.into_iter().find(|known| *known == name) {
-                let called = part.file_name().map_or_else(|| format!("{known}.csv"), crate::http::json::cut);
+                let called = part.file_name().map_or_else(|| format!("{known}.csv"), last_of);
                 let mut file = temporary()?;
                 while let Some(bytes) = part.chunk().await.map_err(unpart)? {
                     digest.update(&bytes);
@@ -141,6 +148,14 @@ async fn pump(mut reader: BodyReader, bytes: tokio::sync::mpsc::Sender<Result<by
     }
 }
 
+/// The end of a file's name, which tells it from others more than its beginning does.
+fn last_of(name: &str) -> String {
+    let plain: Vec<char> = name.chars().filter(|c| !c.is_control()).collect();
+    let beyond = plain.len().saturating_sub(128);
+    let shown: String = plain.into_iter().skip(beyond).collect();
+    if beyond > 0 { format!("…{shown}") } else { shown }
+}
+
 fn temporary() -> Result<File, Problem> {
     tempfile::tempfile().map_err(|error| full(&error))
 }
@@ -172,11 +187,7 @@ pub(in crate::http) async fn upload(mut call: Call) -> Result<Reply, Problem> {
         return Err(Problem::invalid(faults));
     };
     let tables = Tables { inventory, slices: upload.file("slices"), intervals };
-    // Each holds its tables in memory while it is at work.
-    let Ok(turn) = std::sync::Arc::clone(&call.service.imports).try_acquire_owned() else {
-        let detail = "other imports are being worked on; try again when one of them has ended";
-        return Err(Problem { retry_after: Some(5), ..Problem::new(Kind::TooManyRequests, detail) });
-    };
+    let turn = upload.turn.take();
     let id = Uuid::from_u128(call.service.random_u128()?).to_string();
     // What is begun is worked on, also where the client went away before it heard of it.
     let counted = Counted::in_gauge(&call.service.metrics.imports);

@@ -43,7 +43,9 @@ pub(in crate::http) async fn publish(mut call: Call) -> Result<Reply, Problem> {
     };
     let platform = call.platform()?;
     let outcome = match std::mem::replace(&mut call.body, Body::Nothing) {
-        Body::Text(text) => pricing::load(&platform, &file, &text).await?,
+        Body::Text(text) => {
+            pricing::publish(&platform, &file, pricing::version_of(&file, &text)?, seen).await?
+        }
         Body::Json(node) => pricing::publish(&platform, &file, version(&node)?, seen).await?,
         Body::Nothing | Body::Files(_) => return Err(Problem::not_found()),
     };

@@ -30,15 +30,26 @@ pub(in crate::http) async fn costs(mut call: Call) -> Result<Reply, Problem> {
     let Some(period) = period else { return Err(Problem::not_found()) };
     let by_default = || vec![Dimension::Tenant, Dimension::Project, Dimension::Mode];
     let dimensions = dimensions.unwrap_or_else(by_default);
+    let _turn = call.service.reports.acquire().await;
     let (costs, pending) = match call.view()? {
         View::All(platform) => {
-            let reports::Costs { report, pending } = reports::costs(platform, period, dimensions).await?;
-            (Costs::of_report(&report), Some(pending))
+            let platform = platform.clone();
+            let made = call.service.apart(async move {
+                let reports::Costs { report, pending } =
+                    reports::costs(&platform, period, dimensions).await?;
+                Ok((Costs::of_report(&report), Some(pending)))
+            });
+            made.await?
         }
         View::Tenant(platform, tenancy) => {
-            let own = reports::tenant_costs(platform, tenancy, period, dimensions).await?;
-            let currency = platform.installation.currency;
-            (Costs::of_summary(Frame { period, zone, currency, as_of: own.as_of }, &own.summary), None)
+            let (platform, tenancy) = (platform.clone(), tenancy.clone());
+            let made = call.service.apart(async move {
+                let own = reports::tenant_costs(&platform, &tenancy, period, dimensions).await?;
+                let currency = platform.installation.currency;
+                let frame = Frame { period, zone, currency, as_of: own.as_of };
+                Ok((Costs::of_summary(frame, &own.summary), None))
+            });
+            made.await?
         }
     };
     let reply = match format.unwrap_or(Format::Json) {

@@ -43,7 +43,8 @@ pub(in crate::http) async fn create(mut call: Call) -> Result<Reply, Problem> {
     call.no_more_query()?;
     let new = read(&call.node()?)?;
     let minted = call.service.mint()?;
-    let made = access::make_token(&call.platform()?, new, &minted).await?;
+    let maker = call.grants()?;
+    let made = access::make_token(&call.platform()?, &maker, new, &minted).await?;
     let location = format!("/api/v1/tokens/{}", made.id);
     let mut shown = serde_json::to_value(&made).unwrap_or_default();
     if let Some(fields) = shown.as_object_mut() {

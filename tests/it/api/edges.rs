@@ -238,6 +238,44 @@ on_both_databases! {
         assert!(statuses[0] == 401 && statuses[13] == 429, "{statuses:?}");
     }
 
+    async fn many_good_tokens_of_one_address_are_not_held_up(platform: &TestPlatform) {
+        let mut few = settings();
+        (few.address_rate, few.address_burst) = (1, 3);
+        let api = Api::with(platform, few);
+        let mut tokens = vec![];
+        for _ in 0..12 {
+            tokens.push(api.token("admin", None).await);
+        }
+        for token in &tokens {
+            api.get(token, "/api/v1/self").await.is(200);
+        }
+        // Nor is whoever watches over the process.
+        for _ in 0..12 {
+            api.get("", "/healthz").await.is(200);
+            api.get("", "/readyz").await.is(200);
+        }
+        let mut statuses = vec![];
+        for _ in 0..6 {
+            statuses.push(api.get(&crate::support::api::mint().text, "/api/v1/self").await.status);
+        }
+        assert!(statuses[0] == 401 && statuses[5] == 429, "bad ones are: {statuses:?}");
+    }
+
+    async fn a_table_of_nothing_costs_little(platform: &TestPlatform) {
+        let api = Api::of(platform);
+        let ask = |table: String| api.ask("POST", "/api/v1/states").token(&api.operator).body("text/csv", table).send();
+        let empty = ask(format!("node,kind,from\n{}", "\n".repeat(3_000_000))).await.is(200).json();
+        assert_eq!(empty["lines"], 0);
+        ask(format!("node,kind,from\n{}", "\n".repeat(4_100_000))).await.is(422);
+        let bad = ask(format!("node,kind,from\n{}", "x\n".repeat(200_000))).await.is(422).json();
+        let said = bad["detail"].as_str().unwrap();
+        assert!(said.starts_with("the body: more than 100000 lines cannot be taken; line 100002: has 1 field"), "{said}");
+        let long = format!("node,kind,from\nn1,{},2026-06-01T00:00:00Z\n", "k\u{1}".repeat(200));
+        let refused = ask(long).await.is(200).json();
+        let reason = refused["refused"][0]["reason"].as_str().unwrap();
+        assert!(reason.chars().count() <= 501 && !reason.contains('\u{1}'), "{reason}");
+    }
+
     async fn answers_say_how_they_may_be_used(platform: &TestPlatform) {
         let api = Api::of(platform);
         for path in ["/healthz", "/docs", "/api/v1/tenants", "/api/v1/none", "/docs/rapidoc.js"] {

@@ -54,7 +54,7 @@ on_both_databases! {
         // A cell cannot make a second line or another column.
         let sly = json!({ "devices": [{ "node": "n1\",\"x", "gpu_uuid": "g9\ng10", "gpu_model": "A10", "in_service_from": from }] });
         let faults = api.post("/api/v1/inventory", &sly).await.is(422).faults();
-        assert_eq!(faults, ["#/devices/0 gpu_uuid holds a control character"]);
+        assert_eq!(faults, ["#/devices/0/gpu_uuid holds a control character"]);
     }
 
     async fn states_are_declared_amended_and_taken_back(platform: &TestPlatform) {

@@ -20,6 +20,8 @@ on_both_databases! {
         assert_eq!((&same["revision"], &same["is_new"]), (&json!(1), &json!(false)));
         let ask = api.ask("POST", "/api/v1/price-books").token(&api.operator).header("If-Match", "\"7\"");
         ask.json(&book("2")).send().await.is(412);
+        let ask = api.ask("POST", "/api/v1/price-books").token(&api.operator).header("If-Match", "\"7\"");
+        ask.body("application/toml", file.replace("1.250", "2")).send().await.is(412);
         let ask = api.ask("POST", "/api/v1/price-books").token(&api.operator).header("If-Match", "\"1\"");
         ask.json(&book("2")).send().await.is(201);
         let shown = api.get(&api.operator, "/api/v1/price-books/june").await.is(200);

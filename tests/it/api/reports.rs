@@ -88,6 +88,24 @@ on_both_databases! {
         assert_eq!(pending().await, rebuilt["pending_marks"].as_i64().unwrap());
         let waited = api.get(&api.operator, "/api/v1/derivation?wait=1").await.is(200).json();
         assert_eq!((&waited["awaited_days"], &waited["someone_works"]), (&json!(8), &json!(false)));
+        assert!(waited["moment"].is_u64());
+        platform.derive().await;
+        // What is marked afterwards is not waited for.
+        let declare = |from: &str, to: &str| {
+            let state = json!({ "node": "n1", "kind": "maintenance", "from": from, "to": to });
+            let api = &api;
+            async move { api.post("/api/v1/states", &json!({ "states": [state] })).await.is(200) }
+        };
+        declare("2026-06-03T12:00:00Z", "2026-06-03T13:00:00Z").await;
+        let awaited = |query: String| {
+            let api = &api;
+            async move { api.get(&api.operator, &format!("/api/v1/derivation{query}")).await.is(200).json() }
+        };
+        let first = awaited(String::new()).await;
+        declare("2026-06-01T01:00:00Z", "2026-06-01T02:00:00Z").await;
+        let (same, now) = (awaited(format!("?moment={}", first["moment"])).await, awaited(String::new()).await);
+        assert_eq!(same["awaited_days"], first["awaited_days"]);
+        assert!(now["awaited_days"].as_u64() > same["awaited_days"].as_u64(), "{same} {now}");
         platform.derive().await;
         let waited = api.get(&api.operator, "/api/v1/derivation?wait=60").await.is(200).json();
         assert_eq!(waited["awaited_days"], 0);

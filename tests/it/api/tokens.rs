@@ -1,9 +1,10 @@
 //! Tokens: made once, narrowed, expired, revoked everywhere within seconds, and never shown again.
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::api::Api;
-use crate::support::platform::on_both_databases;
+use crate::support::platform::{eventually, on_both_databases};
 
 on_both_databases! {
     async fn a_tokens_text_is_shown_once_and_kept_nowhere(platform: &TestPlatform) {
@@ -20,7 +21,8 @@ on_both_databases! {
         let mut raw = platform.raw().await;
         let kept = raw.rows::<(Vec<u8>,)>("SELECT secret_hash FROM api_token").await;
         assert!(kept.iter().all(|(hash,)| hash.len() == 32 && !secret.as_bytes().starts_with(hash)));
-        assert_eq!(raw.number("SELECT COUNT(*) FROM api_token WHERE last_used_us IS NOT NULL").await, 1);
+        let used = "SELECT COUNT(*) FROM api_token WHERE last_used_us IS NOT NULL";
+        eventually("its use is noted", async || raw.number(used).await == 1).await;
     }
 
     async fn a_narrowed_token_does_what_it_says_and_no_more(platform: &TestPlatform) {
@@ -86,6 +88,45 @@ on_both_databases! {
         assert_eq!(again["revoked"], "2026-06-10T12:00:00Z");
         let mut raw = platform.raw().await;
         assert_eq!(raw.number("SELECT COUNT(*) FROM audit WHERE action = 'token.revoke'").await, 1);
+    }
+
+    async fn nobody_makes_a_token_that_may_more(platform: &TestPlatform) {
+        let api = Api::of(platform);
+        let body = json!({ "name": "maker", "role": "admin", "scopes": ["tokens:write", "reports:read"] });
+        let maker = api.post("/api/v1/tokens", &body).await.is(201).json()["secret"].as_str().unwrap().to_owned();
+        let make = |body: serde_json::Value| api.ask("POST", "/api/v1/tokens").token(&maker).json(&body).send();
+        for body in [
+            json!({ "name": "x", "role": "admin" }),
+            json!({ "name": "x", "role": "finance" }),
+            json!({ "name": "x", "role": "admin", "scopes": ["tokens:write", "tokens:read"] }),
+        ] {
+            let faults = make(body).await.is(422).faults();
+            assert!(faults[0].contains("which the token that makes it has not"), "{faults:?}");
+        }
+        make(json!({ "name": "x", "role": "finance", "scopes": ["reports:read"] })).await.is(201);
+        make(json!({ "name": "x", "role": "agent" })).await.is(201);
+    }
+
+    async fn a_token_that_is_revoked_while_its_body_comes_does_nothing(platform: &TestPlatform) {
+        let api = Api::of(platform);
+        let made = api.post("/api/v1/tokens", &json!({ "name": "a", "role": "admin" })).await.is(201).json();
+        let (id, token) = (made["id"].as_str().unwrap(), made["secret"].as_str().unwrap());
+        let body = "{\"name\":\"stolen\"}";
+        let head = format!(
+            "POST /api/v1/tenants HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = tokio::net::TcpStream::connect(api.running.address).await.expect("it listens");
+        stream.write_all(head.as_bytes()).await.expect("it takes the head");
+        stream.write_all(&body.as_bytes()[..4]).await.expect("it takes some of the body");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        api.ask("POST", &format!("/api/v1/tokens/{id}/revoke")).token(&api.operator).send().await.is(200);
+        stream.write_all(&body.as_bytes()[4..]).await.expect("it takes the rest");
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).await.expect("it answers");
+        assert!(heard.starts_with("HTTP/1.1 401"), "{heard}");
+        assert_eq!(platform.count("tenant").await, 1);
     }
 
     async fn what_is_no_token_is_refused_alike(platform: &TestPlatform) {

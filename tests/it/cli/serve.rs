@@ -204,6 +204,21 @@ fn a_killed_services_file_leads_nobody_astray() {
 }
 
 #[test]
+fn commands_say_who_gives_them_and_ask_no_other_databases_service() {
+    let fatia = Fatia::new().with("USER", "ana");
+    let (running, address, token) = serve(&fatia, &[]);
+    let of_bea = fatia.with("USER", "bea");
+    of_bea.run(&["tenant", "create", "acme"]).good();
+    assert!(get(&address, &token, "/api/v1/audit").contains("\"actor\":\"bea\""));
+    // Whoever names another database means that one.
+    let elsewhere = of_bea.with("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
+    let ran = elsewhere.run(&["tenant", "list"]);
+    assert_ne!(ran.code, Some(0), "{ran}");
+    assert!(!ran.out.contains("acme"), "{ran}");
+    running.stop().good();
+}
+
+#[test]
 fn a_service_that_is_stopped_ends_what_is_under_way() {
     let fatia = Fatia::new();
     let (running, address, token) = serve(&fatia, &[]);

@@ -149,6 +149,31 @@ on_both_databases! {
     }
 }
 
+/// What a report would be of is bounded before it is read, so that no question takes all memory.
+async fn a_report_of_too_many_groups_is_refused(platform: &TestPlatform) {
+    platform.import("n1 g1 A10 06-01T00:00 06-01T03:00", "").await;
+    let mut raw = platform.raw().await;
+    raw.run(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= {}) \
+         INSERT INTO node_day (scope_id, day, revision, tenant_id, project, workload, mode, model, sku, state, cost_item, \
+         charge_item, quantity) SELECT 1, 20605, 0, 0, '', 'w' || CAST(i AS TEXT), '', '', '', 'used', '', '', 1 FROM n",
+        levels::SUMS_MAX
+    ))
+    .await;
+    let error = platform.costs("06", "workload").await.unwrap_err();
+    assert_eq!(error.to_string(), "there are more than 200000 groups in the report");
+}
+
+#[tokio::test]
+async fn sqlite_refuses_a_report_of_too_many_groups() {
+    a_report_of_too_many_groups_is_refused(&TestPlatform::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn postgres_refuses_a_report_of_too_many_groups() {
+    a_report_of_too_many_groups_is_refused(&TestPlatform::postgres().await).await;
+}
+
 /// One group over all nodes, read from the level of the nodes.
 async fn sums_by_model_of_nodes(platform: &TestPlatform) -> Result<Vec<i64>, StoreError> {
     let days = first_of_june()..first_of_june().next();
