@@ -10,9 +10,9 @@ CARGO ?= cargo
 LOCKED ?= --locked
 
 # Programs of others by which tests judge the API; `deploy/ci/needs.sh test` puts them there.
-export FATIA_JUDGES ?= $(HOME)/.cache/fatia/judges
-export FATIA_PYTHON ?= $(FATIA_JUDGES)/python/bin/python
-export FATIA_PROMTOOL ?= $(FATIA_JUDGES)/promtool
+export JUDGES ?= $(HOME)/.cache/fatia/judges
+export JUDGE_PYTHON ?= $(JUDGES)/python/bin/python
+export JUDGE_PROMTOOL ?= $(JUDGES)/promtool
 
 DEMO := tests/fixtures/demo
 DEMO_DATA := var/demo
@@ -61,7 +61,7 @@ long: needs-test
 	$(CARGO) test $(LOCKED) --release --test it postgres
 
 .PHONY: bench
-bench: needs-build
+bench: needs-test
 	$(CARGO) bench $(LOCKED) --bench attribute --bench report --bench door
 
 .PHONY: fmt

@@ -5,7 +5,7 @@
 //! The sums are put where derivation leaves them, by plain SQL: this is about reading a month, not about making it. All
 //! contestants take turns, so that what slows the machine down slows all of them.
 //!
-//! Needs nothing that is not there: without PostgreSQL's programs, or without Python's `duckdb` (`FATIA_PYTHON` names
+//! Needs nothing that is not there: without PostgreSQL's programs, or without Python's `duckdb` (`JUDGE_PYTHON` names
 //! the interpreter), it says so and measures the rest.
 
 #![allow(clippy::print_stdout, clippy::panic, reason = "a bench prints, and ends where it cannot measure")]
@@ -449,7 +449,7 @@ impl DuckDb {
     /// None where it is not installed.
     fn start(file: &Path) -> Outcome<Option<Self>> {
         #[expect(clippy::disallowed_methods, reason = "a bench has no settings but its environment")]
-        let python = std::env::var_os("FATIA_PYTHON").unwrap_or_else(|| "python3".into());
+        let python = std::env::var_os("JUDGE_PYTHON").unwrap_or_else(|| "python3".into());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/duckdb_report.py");
         let mut command = Command::new(python);
         command.arg(script).arg(file).arg(SLICES.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -472,7 +472,7 @@ impl DuckDb {
             }
             _ => {
                 println!(
-                    "skipped: DuckDB. Python's `duckdb` cannot be imported; FATIA_PYTHON names another Python"
+                    "skipped: DuckDB. Python's `duckdb` cannot be imported; JUDGE_PYTHON names another Python"
                 );
                 Ok(None)
             }

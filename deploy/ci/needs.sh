@@ -90,7 +90,7 @@ need_rust_components() {
 
 # Programs of others by which the tests judge the API: a generator of requests, a validator of its document, and the
 # checker of Prometheus's names. They go beside the build folder and touch nothing else of the machine.
-JUDGES=${FATIA_JUDGES:-${HOME:-/root}/.cache/fatia/judges}
+JUDGES=${JUDGES:-${HOME:-/root}/.cache/fatia/judges}
 WANTED=$ROOT/deploy/ci/requirements.txt
 
 has_python_judges() { [[ -x $JUDGES/python/bin/python ]] && cmp -s "$WANTED" "$JUDGES/python/requirements.txt"; }
@@ -100,7 +100,7 @@ has_promtool() { [[ -x $JUDGES/promtool ]]; }
 has_python() { has python3 && python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
 
 install_python_judges() {
-    say "installing into $JUDGES/python: $(tr '\n' ' ' <"$WANTED" | sed 's/#[^.]*\.//')"
+    say "installing into $JUDGES/python: $(grep -v '^#' "$WANTED" | tr '\n' ' ')"
     rm -rf "$JUDGES/python"
     python3 -m venv "$JUDGES/python"
     "$JUDGES/python/bin/pip" install --quiet --disable-pip-version-check -r "$WANTED"

@@ -1,7 +1,7 @@
 //! The API's document: it changes on purpose only, is valid, and the service keeps to it on both databases.
 //!
-//! Two programs of others are the judges. They are found by `FATIA_PYTHON`, an interpreter that has
-//! `deploy/ci/requirements.txt`, and `FATIA_PROMTOOL`; `make test` installs and names them. Without them it is said that
+//! Two programs of others are the judges. They are found by `JUDGE_PYTHON`, an interpreter that has
+//! `deploy/ci/requirements.txt`, and `JUDGE_PROMTOOL`; `make test` installs and names them. Without them it is said that
 //! nothing was judged.
 
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn the_document_is_the_committed_one() {
 
 #[test]
 fn the_document_is_valid() {
-    let Some(python) = judge("FATIA_PYTHON") else { return };
+    let Some(python) = judge("JUDGE_PYTHON") else { return };
     let output = Command::new(python)
         .args(["-m", "openapi_spec_validator", "--schema", "3.1"])
         .arg(folder().join("openapi.json"))
@@ -58,7 +58,7 @@ fn the_document_is_valid() {
 
 on_both_databases! {
     async fn the_service_keeps_to_its_document(platform: &TestPlatform) {
-        let Some(python) = judge("FATIA_PYTHON") else { return };
+        let Some(python) = judge("JUDGE_PYTHON") else { return };
         let (api, _) = two_tenants(platform).await;
         let examples = if variable("LONG_TESTS").is_some() { "200" } else { "20" };
         let (document, token) = (api.url("/api/openapi.json"), api.operator.clone());
@@ -83,7 +83,7 @@ on_both_databases! {
     }
 
     async fn figures_have_the_names_that_their_collector_asks_for(platform: &TestPlatform) {
-        let Some(promtool) = judge("FATIA_PROMTOOL") else { return };
+        let Some(promtool) = judge("JUDGE_PROMTOOL") else { return };
         let (api, _) = two_tenants(platform).await;
         let text = api.get(&api.operator, "/metrics").await.is(200).text;
         for name in ["fatia_http_requests_total", "fatia_derivation_marks_pending", "fatia_build_info"] {
