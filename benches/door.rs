@@ -171,6 +171,13 @@ fn hostile(service: &Service) -> Result<(), Failure> {
     let zipped = gzip(huge.get(..256 << 20).unwrap_or_default())?;
     let cases: Vec<(&str, &str, &str, &str, Vec<u8>)> = vec![
         ("zstd bomb, 256 MiB", "/api/v1/tenants", JSON, "zstd", bomb),
+        (
+            "zstd bomb, small window",
+            "/api/v1/tenants",
+            JSON,
+            "zstd",
+            zstd::bulk::compress(huge.get(..200 << 20).unwrap_or_default(), 1)?,
+        ),
         ("gzip bomb, 256 MiB", "/api/v1/tenants", JSON, "gzip", zipped),
         ("gzip in gzip", "/api/v1/tenants", JSON, "gzip", gzip(&gzip(b"{\"name\":\"a\"}")?)?),
         ("1 MiB of [", "/api/v1/tenants", JSON, "", vec![b'['; 1 << 20]),

@@ -66,6 +66,8 @@ const GROUPS: usize = TENANTS * PROJECTS_OF_TENANT * KINDS.len();
 
 const FATIA_SQLITE: &str = "Fatia, SQLite";
 const FATIA_SQLITE_GROWN: &str = "Fatia, SQLite, 10 times the slices";
+const FATIA_SQLITE_BEHIND: &str = "Fatia, SQLite, a day behind";
+const FATIA_POSTGRES_BEHIND: &str = "Fatia, PostgreSQL, a day behind";
 const FATIA_POSTGRES: &str = "Fatia, PostgreSQL";
 const FATIA_POSTGRES_GROWN: &str = "Fatia, PostgreSQL, 10 times the slices";
 const DUCKDB: &str = "DuckDB, its own file";
@@ -90,8 +92,10 @@ async fn measure() -> Outcome<()> {
     let (few, many) = (Month::of(SLICES), Month::of(SLICES * GROWTH));
     let folder = tempfile::tempdir()?;
     let mut services = vec![
-        Service::on_sqlite(FATIA_SQLITE, &folder.path().join("few"), &few).await?,
-        Service::on_sqlite(FATIA_SQLITE_GROWN, &folder.path().join("many"), &many).await?,
+        Service::on_sqlite(FATIA_SQLITE, &folder.path().join("few"), &few, Days::Summed).await?,
+        Service::on_sqlite(FATIA_SQLITE_GROWN, &folder.path().join("many"), &many, Days::Summed).await?,
+        Service::on_sqlite(FATIA_SQLITE_BEHIND, &folder.path().join("behind"), &few, Days::LastIsBehind)
+            .await?,
     ];
     let cluster = match postgres::Cluster::try_start(false) {
         Ok(cluster) => Some(cluster),
@@ -101,8 +105,10 @@ async fn measure() -> Outcome<()> {
         }
     };
     if let Some(cluster) = &cluster {
-        services.push(Service::on_postgres(FATIA_POSTGRES, cluster, &few).await?);
-        services.push(Service::on_postgres(FATIA_POSTGRES_GROWN, cluster, &many).await?);
+        services.push(Service::on_postgres(FATIA_POSTGRES, cluster, &few, Days::Summed).await?);
+        services.push(Service::on_postgres(FATIA_POSTGRES_GROWN, cluster, &many, Days::Summed).await?);
+        let behind = Days::LastIsBehind;
+        services.push(Service::on_postgres(FATIA_POSTGRES_BEHIND, cluster, &few, behind).await?);
     }
     let mut duckdb = DuckDb::start(&folder.path().join("slice_hour.duckdb"))?;
     let hello = Hello::start()?;
@@ -136,8 +142,16 @@ fn show(times: &HashMap<&str, Vec<f64>>) {
         all.sort_by(f64::total_cmp);
         Some((*all.get(all.len() / 2)?, *all.first()?, *all.last()?))
     };
-    let all =
-        [HELLO, FATIA_SQLITE, FATIA_SQLITE_GROWN, FATIA_POSTGRES, FATIA_POSTGRES_GROWN, DUCKDB].into_iter();
+    let all = [
+        HELLO,
+        FATIA_SQLITE,
+        FATIA_SQLITE_GROWN,
+        FATIA_SQLITE_BEHIND,
+        FATIA_POSTGRES,
+        FATIA_POSTGRES_GROWN,
+        FATIA_POSTGRES_BEHIND,
+        DUCKDB,
+    ];
     for name in all {
         if let Some((median, least, most)) = middle(name) {
             println!("{name:<40} {median:>9.2} ms (min {least:.2}, max {most:.2})");
@@ -151,10 +165,41 @@ fn show(times: &HashMap<&str, Vec<f64>>) {
     let (beside, grown) = ("(at most 0.35)", "(at most 1.3)");
     ratio("ratio SQLite / DuckDB", FATIA_SQLITE, DUCKDB, beside);
     ratio("ratio PostgreSQL / DuckDB", FATIA_POSTGRES, DUCKDB, beside);
+    ratio("ratio SQLite / DuckDB, a day behind", FATIA_SQLITE_BEHIND, DUCKDB, "");
+    ratio("ratio PostgreSQL / DuckDB, a day behind", FATIA_POSTGRES_BEHIND, DUCKDB, "");
     ratio("ratio 10 times the slices, SQLite", FATIA_SQLITE_GROWN, FATIA_SQLITE, grown);
     ratio("ratio 10 times the slices, PostgreSQL", FATIA_POSTGRES_GROWN, FATIA_POSTGRES, grown);
     ratio("ratio SQLite / hello", FATIA_SQLITE, HELLO, "");
     ratio("ratio PostgreSQL / hello", FATIA_POSTGRES, HELLO, "");
+}
+
+/// How far the tenants' sums are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Days {
+    /// All days are summed.
+    Summed,
+    /// The last day's nodes were derived again, and its tenants are not summed yet: so it is for some seconds of every
+    /// five minutes on a fleet that reports.
+    LastIsBehind,
+}
+
+impl Days {
+    fn statements(self) -> Vec<String> {
+        if self == Self::Summed {
+            return vec![];
+        }
+        let last = first_day() + DAYS as i64 - 1;
+        let keys =
+            "day, revision, tenant_id, project, mode, model, sku, state, cost_item, charge_item, quantity";
+        vec![
+            format!(
+                "INSERT INTO node_day (scope_id, workload, {keys}) SELECT 1, 'w', {keys} FROM tenant_day WHERE day = {last}"
+            ),
+            format!(
+                "INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) SELECT tenant_id, {last}, tenant_id, 1 FROM tenant"
+            ),
+        ]
+    }
 }
 
 /// June 2026 of so many slices, as sums.
@@ -331,13 +376,13 @@ struct Service {
 }
 
 impl Service {
-    async fn on_sqlite(name: &'static str, folder: &Path, month: &Month) -> Outcome<Self> {
+    async fn on_sqlite(name: &'static str, folder: &Path, month: &Month, days: Days) -> Outcome<Self> {
         let store = Store::open(folder, "bench").await?;
         let service = Self::start(name, store, month).await?;
         let options = SqliteConnectOptions::new().filename(folder.join("fatia.db")).foreign_keys(true);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         sqlx::raw_sql("BEGIN").execute(&mut connection).await?;
-        for statement in month.statements("zeroblob(32)") {
+        for statement in month.statements("zeroblob(32)").into_iter().chain(days.statements()) {
             sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
         }
         sqlx::raw_sql("COMMIT").execute(&mut connection).await?;
@@ -345,13 +390,19 @@ impl Service {
         Ok(service)
     }
 
-    async fn on_postgres(name: &'static str, cluster: &postgres::Cluster, month: &Month) -> Outcome<Self> {
+    async fn on_postgres(
+        name: &'static str,
+        cluster: &postgres::Cluster,
+        month: &Month,
+        days: Days,
+    ) -> Outcome<Self> {
         let database = postgres::TestDatabase::fresh_on(cluster).await;
         let store = Store::connect(&database.app_url, 4).await?;
         let service = Self::start(name, store, month).await?;
         let mut connection = PgConnection::connect(&database.superuser_url).await?;
         sqlx::raw_sql("BEGIN").execute(&mut connection).await?;
-        for statement in month.statements("decode(repeat('00', 32), 'hex')") {
+        let no_hash = "decode(repeat('00', 32), 'hex')";
+        for statement in month.statements(no_hash).into_iter().chain(days.statements()) {
             sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
         }
         sqlx::raw_sql("COMMIT").execute(&mut connection).await?;

@@ -126,8 +126,16 @@ impl BodyReader {
 
     /// The whole body.
     pub(super) async fn whole(&mut self) -> Result<Vec<u8>, Problem> {
-        let mut body = Vec::new();
+        let mut body: Vec<u8> = Vec::new();
+        let most = usize::try_from(self.limits.unpacked).unwrap_or(usize::MAX);
         while let Some(bytes) = self.next().await? {
+            let needed = body.len().saturating_add(bytes.len());
+            if needed > body.capacity() {
+                // Twice as much each time, as a vector would by itself, and never more than is taken.
+                body.reserve_exact(
+                    needed.max(body.len().saturating_mul(2).min(most)).saturating_sub(body.len()),
+                );
+            }
             body.extend_from_slice(&bytes);
         }
         Ok(body)
