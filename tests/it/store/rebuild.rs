@@ -99,14 +99,17 @@ on_both_databases! {
         }
     }
 
-    async fn a_month_of_which_a_day_is_behind_is_read_by_its_days(platform: &TestPlatform) {
+    async fn a_month_of_which_many_days_are_behind_is_read_by_its_days(platform: &TestPlatform) {
         filled(platform).await;
         let shown = platform.shown("tenant").await;
         let mut raw = platform.raw().await;
         assert!(raw.run("UPDATE tenant_month SET quantity = quantity + 1").await > 0);
         assert!(platform.costs("06", "tenant").await.is_err(), "the month is read as one");
         assert!(platform.costs("06", "tenant day").await.is_ok(), "days are read one by one");
-        raw.run("INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) VALUES (1, 20606, 1, 1)").await;
+        // June 2nd to 9th: eight days, and a month bears with seven.
+        for day in 20_606..20_614 {
+            raw.run(&format!("INSERT INTO dirty_tenant_day (bucket, day, tenant_id, version) VALUES (1, {day}, 1, 1)")).await;
+        }
         assert_eq!(platform.shown("tenant").await, shown);
         // What mends the day mends its month.
         raw.run("DELETE FROM dirty_tenant_day").await;
