@@ -380,6 +380,31 @@ impl EnergyRow {
     }
 }
 
+/// What a sender's own clocks showed at the end of a span, and how it placed them: evidence, by which a placement can be
+/// checked later. Nothing is derived from it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClockRow {
+    /// When, as it was placed.
+    pub span: Span,
+    /// Which run of the sender's machine; its monotonic clock counts from there.
+    pub boot: Name,
+    /// Its monotonic clock at the span's end, in nanoseconds.
+    pub monotonic_nanos: i64,
+    /// Its wall clock at the span's end, in microseconds since 1970 UTC; it may show any time at all.
+    pub wall_micros: i64,
+    /// What the placement adds to the wall clock, in microseconds.
+    pub offset_micros: i64,
+}
+
+/// A span of which a sender says that what it saw is lost.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gap {
+    /// When.
+    pub span: Span,
+    /// Why, for people.
+    pub reason: Name,
+}
+
 /// What a span of coverage vouches for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CoverageOf {
@@ -428,6 +453,10 @@ pub struct Batch {
     pub energy: Vec<EnergyRow>,
     /// What the sender vouches for.
     pub coverage: Vec<Coverage>,
+    /// What the sender's clocks showed.
+    pub clocks: Vec<ClockRow>,
+    /// What the sender lost.
+    pub gaps: Vec<Gap>,
 }
 
 impl Batch {

@@ -4,7 +4,9 @@
 //! uncut_to]`; `uncut` is the whole holding of which the row is a piece. Coverage is
 //! `[device, from, to, "holding" | "use"]`. Where a sender knows them: `layout`, the slices that exist, as `[slice,
 //! from, to, uncut_from, uncut_to]`; `usage`, what was measured, as `[slice, evidence | null, from, to,
-//! uncut_from, active nanoseconds | null, byte-seconds held | null]`; `energy` as `[device, from, to, millijoules]`.
+//! uncut_from, active nanoseconds | null, byte-seconds held | null]`; `energy` as `[device, from, to, millijoules]`;
+//! `clocks` as `[from, to, boot, monotonic nanoseconds, wall microseconds, offset microseconds]`, the readings at its
+//! end; `gaps` as `[from, to, reason]`.
 //!
 //! May never change: the meaning of a field that was released. A new meaning is a new version.
 
@@ -24,8 +26,8 @@ use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::Span;
 use crate::domain::units::Instant;
 use crate::domain::usage::{
-    Batch, Coverage, CoverageOf, EnergyRow, Evidence, EvidenceField, LayoutRow, POOL_DEVICES_MAX, Row, Slice,
-    SliceSize, Source, SourceRank, UseRow, VgpuScheduler, WATTS_MAX,
+    Batch, ClockRow, Coverage, CoverageOf, EnergyRow, Evidence, EvidenceField, Gap, LayoutRow,
+    POOL_DEVICES_MAX, Row, Slice, SliceSize, Source, SourceRank, UseRow, VgpuScheduler, WATTS_MAX,
 };
 
 /// Into how many equal parts a slice's parent may be divided.
@@ -34,10 +36,10 @@ pub const PARTS_MAX: u32 = 1_000;
 /// The version's word.
 pub const VERSION: &str = "usage_v1";
 
-/// The message; `D`, `S`, `E`, `R`, `C`, `L`, `U` and `J` are its entries, typed or still raw.
+/// The message; `D`, `S`, `E`, `R`, `C`, `L`, `U`, `J`, `K` and `G` are its entries, typed or still raw.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message<'a, D, S, E, R, C, L, U, J> {
+struct Message<'a, D, S, E, R, C, L, U, J, K, G> {
     #[serde(borrow)]
     v: Cow<'a, str>,
     #[serde(borrow)]
@@ -55,6 +57,10 @@ struct Message<'a, D, S, E, R, C, L, U, J> {
     usage: Vec<U>,
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     energy: Vec<J>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    clocks: Vec<K>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<G>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -153,6 +159,8 @@ type CoverageMessage<'a> = (usize, i64, i64, Cow<'a, str>);
 type LayoutMessage = (usize, i64, i64, i64, i64);
 type UseMessage = (usize, Option<usize>, i64, i64, i64, Option<i64>, Option<i64>);
 type EnergyMessage = (usize, i64, i64, i64);
+type ClockMessage<'a> = (i64, i64, Cow<'a, str>, i64, i64, i64);
+type GapMessage<'a> = (i64, i64, Cow<'a, str>);
 
 /// Why a message cannot be read at all; its batch is set aside.
 #[derive(Debug, thiserror::Error)]
@@ -287,6 +295,23 @@ pub fn encode(scope: &ScopeName, source: &Source, batch: &Batch) -> Result<Vec<u
                 (number(&row.device), from, to, row.millijoules)
             })
             .collect::<Vec<EnergyMessage>>(),
+        clocks: batch
+            .clocks
+            .iter()
+            .map(|row| {
+                let (from, to) = edges(row.span);
+                let boot = Cow::Borrowed(row.boot.as_str());
+                (from, to, boot, row.monotonic_nanos, row.wall_micros, row.offset_micros)
+            })
+            .collect::<Vec<ClockMessage<'_>>>(),
+        gaps: batch
+            .gaps
+            .iter()
+            .map(|gap| {
+                let (from, to) = edges(gap.span);
+                (from, to, Cow::Borrowed(gap.reason.as_str()))
+            })
+            .collect::<Vec<GapMessage<'_>>>(),
     };
     serde_json::to_vec(&message)
 }
@@ -368,16 +393,30 @@ pub fn decode_from(
         LayoutMessage,
         UseMessage,
         EnergyMessage,
+        ClockMessage<'a>,
+        GapMessage<'a>,
     >;
     type Value<'a> = &'a RawValue;
-    type Raw<'a> =
-        Message<'a, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>, Value<'a>>;
+    type Raw<'a> = Message<
+        'a,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+        Value<'a>,
+    >;
     // The common case reads each entry once. Only where one does not fit is every entry tried on its own.
     if let Ok(typed) = serde_json::from_slice::<Typed<'_>>(message) {
-        return Reader::new(scope, within, sender).read(typed.map(Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok));
+        return Reader::new(scope, within, sender).read(typed.map(Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok));
     }
     let raw = serde_json::from_slice::<Raw<'_>>(message).map_err(DecodeError::NotThisShape)?;
-    Reader::new(scope, within, sender).read(raw.map(entry, entry, entry, entry, entry, entry, entry, entry))
+    Reader::new(scope, within, sender)
+        .read(raw.map(entry, entry, entry, entry, entry, entry, entry, entry, entry, entry))
 }
 
 fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
@@ -388,9 +427,9 @@ fn entry<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
     })
 }
 
-impl<'a, D, S, E, R, C, L, U, J> Message<'a, D, S, E, R, C, L, U, J> {
+impl<'a, D, S, E, R, C, L, U, J, K, G> Message<'a, D, S, E, R, C, L, U, J, K, G> {
     #[expect(clippy::too_many_arguments, reason = "one for each table")]
-    fn map<D2, S2, E2, R2, C2, L2, U2, J2>(
+    fn map<D2, S2, E2, R2, C2, L2, U2, J2, K2, G2>(
         self,
         device: impl Fn(D) -> D2,
         slice: impl Fn(S) -> S2,
@@ -400,7 +439,9 @@ impl<'a, D, S, E, R, C, L, U, J> Message<'a, D, S, E, R, C, L, U, J> {
         layout: impl Fn(L) -> L2,
         usage: impl Fn(U) -> U2,
         energy: impl Fn(J) -> J2,
-    ) -> Message<'a, D2, S2, E2, R2, C2, L2, U2, J2> {
+        clock: impl Fn(K) -> K2,
+        gap: impl Fn(G) -> G2,
+    ) -> Message<'a, D2, S2, E2, R2, C2, L2, U2, J2, K2, G2> {
         Message {
             v: self.v,
             scope: self.scope,
@@ -413,6 +454,8 @@ impl<'a, D, S, E, R, C, L, U, J> Message<'a, D, S, E, R, C, L, U, J> {
             layout: self.layout.into_iter().map(layout).collect(),
             usage: self.usage.into_iter().map(usage).collect(),
             energy: self.energy.into_iter().map(energy).collect(),
+            clocks: self.clocks.into_iter().map(clock).collect(),
+            gaps: self.gaps.into_iter().map(gap).collect(),
         }
     }
 }
@@ -427,6 +470,8 @@ type Entries<'a> = Message<
     Result<LayoutMessage, String>,
     Result<UseMessage, String>,
     Result<EnergyMessage, String>,
+    Result<ClockMessage<'a>, String>,
+    Result<GapMessage<'a>, String>,
 >;
 
 /// Turns entries into domain values and collects what is refused.
@@ -453,7 +498,14 @@ impl<'a> Reader<'a> {
         if kind != self.scope.kind || **name != *self.scope.name.as_str() {
             return Err(DecodeError::OtherScope);
         }
-        let tables = [message.rows.len(), message.layout.len(), message.usage.len(), message.energy.len()];
+        let tables = [
+            message.rows.len(),
+            message.layout.len(),
+            message.usage.len(),
+            message.energy.len(),
+            message.clocks.len(),
+            message.gaps.len(),
+        ];
         if let Some(rows) = tables.into_iter().find(|rows| *rows > ROWS_MAX) {
             return Err(DecodeError::TooManyRows { rows });
         }
@@ -473,6 +525,10 @@ impl<'a> Reader<'a> {
         let layout = self.each("layout", message.layout, |row| read_layout(row?, &slices, &named, within));
         let usage = self.each("usage", message.usage, |row| read_use(row?, &slices, &evidence, within));
         let energy = self.each("energy", message.energy, |row| read_energy(row?, &devices, within));
+        let clocks = self.each("clocks", message.clocks, |row| read_clock(row?, within));
+        batch.clocks.extend(clocks.into_iter().flatten());
+        let gaps = self.each("gaps", message.gaps, |row| read_gap(row?, within));
+        batch.gaps.extend(gaps.into_iter().flatten());
         Ok(Decoded {
             source,
             row_numbers: keep_numbered(rows, &mut batch.rows),
@@ -687,6 +743,13 @@ fn read_use(
     if active_nanos.is_some_and(|active| active < 0) || memory_byte_seconds.is_some_and(|held| held < 0) {
         return Err("has a negative integral".to_owned());
     }
+    // SM activity is at most all of the time.
+    if active_nanos.is_some_and(|active| active > span.nanos()) {
+        return Err(format!(
+            "is active for longer than the {} s that it spans",
+            span.nanos() / 1_000_000_000
+        ));
+    }
     let uncut_start = Instant::from_micros(uncut_from);
     if uncut_start < Instant::MIN || uncut_start > span.start() {
         return Err("begins before its own uncut start".to_owned());
@@ -706,6 +769,23 @@ fn read_energy(
     } else {
         Err(format!("has energy below 0, or more than {WATTS_MAX} W would take"))
     }
+}
+
+fn read_clock(
+    (from, to, boot, monotonic_nanos, wall_micros, offset_micros): ClockMessage<'_>,
+    within: Span,
+) -> Result<ClockRow, String> {
+    let boot = Name::parse(&boot).map_err(|error| format!("boot {error}"))?;
+    let span = read_within(from, to, within)?;
+    if monotonic_nanos < 0 {
+        return Err("has a monotonic clock below 0".to_owned());
+    }
+    Ok(ClockRow { span, boot, monotonic_nanos, wall_micros, offset_micros })
+}
+
+fn read_gap((from, to, reason): GapMessage<'_>, within: Span) -> Result<Gap, String> {
+    let reason = Name::parse(&reason).map_err(|error| format!("reason {error}"))?;
+    Ok(Gap { span: read_within(from, to, within)?, reason })
 }
 
 fn read_coverage(
