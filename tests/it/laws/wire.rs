@@ -123,7 +123,8 @@ fn add_more(batch: &mut Batch, (layout, usage, energy): More) {
                 evidence,
                 span,
                 uncut_start: span.start(),
-                active_nanos,
+                // Nothing is active for longer than it lasts.
+                active_nanos: active_nanos.map(|active| active.min(span.nanos())),
                 memory_byte_seconds,
             }
         };
