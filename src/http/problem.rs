@@ -185,8 +185,13 @@ impl From<ServiceError> for Problem {
             ServiceError::NotFound { .. } | ServiceError::UnknownScope { .. } => {
                 Self::new(Kind::NotFound, said)
             }
-            ServiceError::Exists { .. } => Self::new(Kind::Conflict, said),
-            ServiceError::Forbidden { .. } => Self::new(Kind::Forbidden, said),
+            ServiceError::Exists { .. } | ServiceError::OldInventory { .. } => {
+                Self::new(Kind::Conflict, said)
+            }
+            ServiceError::EnrolmentRefused => Self::new(Kind::Unauthorized, said),
+            ServiceError::Forbidden { .. } | ServiceError::ForeignNode { .. } => {
+                Self::new(Kind::Forbidden, said)
+            }
             ServiceError::Faults(faults) => Self::invalid(faults.clone()),
             ServiceError::ChangedMeanwhile { .. } => Self::new(Kind::PreconditionFailed, said),
             ServiceError::KeyReused { .. } => Self {

@@ -1,34 +1,43 @@
 //! Accepting a signed batch: it takes its number, is stored as it was signed, and marks what it changes.
 //!
+//! Batches that arrive together are taken together: what a transaction costs is shared by them.
+//!
 //! Always true here: one transaction holds the batch, its stream's mark, its dirty marks and its findings; a
 //! body with a valid signature and size takes its number whatever is inside; an acknowledgement is given
 //! after the commit.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use uuid::Uuid;
 
 use super::ctx::{Platform, check_zone};
 use super::error::ServiceError;
-use crate::domain::ids::{Name, ScopeKind, ScopeName};
+use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::segment::HOLDERS_MAX;
-use crate::domain::units::Instant;
+use crate::domain::units::{Instant, MICROS_PER_SECOND};
 use crate::domain::usage::{
     Batch, Evidence, EvidenceField, LayoutRow, Row, Slice, SliceSize, Source, SourceRank, holding_edges,
 };
+use crate::store::audit::Entry;
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::StoredScope;
-use crate::store::journal::{NewBatch, StoredBatch, Stream};
+use crate::store::journal::{Advance, NewBatch, StoredBatch, Stream};
 use crate::store::marks::MarkKind;
 use crate::store::tenants::Origin;
 use crate::store::{
-    PlatformScope, StoreError, WriteTx, findings, fleet, installation, journal, marks, tenants, unit,
+    PlatformScope, StoreError, WriteTx, audit, findings, fleet, installation, journal, marks, tenants, unit,
 };
 use crate::wire::ack::{Acknowledgement, Outcome, Refusal};
 use crate::wire::body::{self, BodyError};
 use crate::wire::signature::{BatchClaims, BatchVerifier};
-use crate::wire::usage_v1::{self, Decoded};
+use crate::wire::usage_v1::{self, DecodeError, Decoded};
+
+/// By how much a sender's wall clock may be off before somebody is told.
+const SKEW_US_TOLD: i64 = 120 * MICROS_PER_SECOND;
 
 /// A batch as it arrives: the signature, and the bytes that it signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,27 +74,56 @@ pub async fn accept(
     }
     let claims = credential.key.verify(&batch.signature, &batch.body)?;
     let is_import = *credential.key.public_key() == platform.installation.public_key;
-    let contents = read_contents(&claims, &batch.body, is_import);
-    let received = platform.now();
-    let source = credential.source.clone();
-    let arrival =
-        Arc::new(Arrival { source, is_import, claims, batch, contents, received, zone: platform.zone() });
+    let arrival = Arrival::read(
+        Verified { source: credential.source.clone(), is_import, home: None, claims, reason: None },
+        batch,
+        platform.now(),
+    );
+    let mut taken = take_all(platform, vec![arrival]).await?;
+    match taken.pop() {
+        Some(answer) => answer,
+        None => Err(StoreError::Abandoned.into()),
+    }
+}
+
+/// Takes batches of senders that are known, in one transaction: each has its own answer.
+///
+/// # Errors
+/// [`ServiceError`] where none of them was taken.
+pub async fn take_all(
+    platform: &Platform,
+    arrivals: Vec<Arrival>,
+) -> Result<Vec<Result<Acknowledgement, ServiceError>>, ServiceError> {
+    let (arrivals, now, zone) = (Arc::new(arrivals), platform.now(), platform.zone());
     platform
         .write(move |scope, tx| {
-            let arrival = Arc::clone(&arrival);
-            unit(async move { arrival.take(scope, tx).await })
+            let arrivals = Arc::clone(&arrivals);
+            unit(async move { Taking { scope, tx, now, zone }.run(&arrivals).await })
         })
         .await
 }
 
-/// What is in a body, or why nothing in it can be read.
-fn read_contents(claims: &BatchClaims, packed: &[u8], is_import: bool) -> Result<Decoded, String> {
+/// What is in a body, or why nothing in it can be read; and whether it speaks for another than its signature.
+fn read_contents(claims: &BatchClaims, packed: &[u8], is_import: bool) -> (Result<Decoded, String>, bool) {
+    let mut speaks_for_another = false;
+    (try_contents(claims, packed, is_import, &mut speaks_for_another), speaks_for_another)
+}
+
+fn try_contents(
+    claims: &BatchClaims,
+    packed: &[u8],
+    is_import: bool,
+    speaks_for_another: &mut bool,
+) -> Result<Decoded, String> {
     if claims.span.end().micros_since(claims.span.start()) > journal::BATCH_SPAN_US_MAX {
         return Err("the batch spans more than 26 hours".to_owned());
     }
     let message = body::unpack(packed).map_err(|error| error.to_string())?;
-    let mut decoded = usage_v1::decode_from(&message, &claims.scope, claims.span, sender(is_import))
-        .map_err(|error| error.to_string())?;
+    let decoded = usage_v1::decode_from(&message, &claims.scope, claims.span, sender(is_import));
+    let mut decoded = decoded.map_err(|error| {
+        *speaks_for_another = matches!(error, DecodeError::OtherScope);
+        error.to_string()
+    })?;
     refuse_reserved_tenants(&mut decoded);
     refuse_crowds(&mut decoded);
     Ok(decoded)
@@ -177,48 +215,48 @@ fn refuse<T>(
     }
 }
 
-/// A batch that was believed, on its way into the journal.
-struct Arrival {
-    source: Source,
+/// Who sent a batch and what the signature says of it, as verified.
+#[derive(Debug, Clone)]
+pub struct Verified {
+    /// Who sends.
+    pub source: Source,
     /// Whether the installation itself signed it.
-    is_import: bool,
-    claims: BatchClaims,
+    pub is_import: bool,
+    /// The node or pool, where it is known already.
+    pub home: Option<StoredScope>,
+    /// What the signature vouches for.
+    pub claims: BatchClaims,
+    /// Why its stream was begun, where it follows another.
+    pub reason: Option<String>,
+}
+
+/// A batch that was believed and read, on its way into the journal.
+#[derive(Debug)]
+pub struct Arrival {
+    from: Verified,
     batch: SignedBatch,
     contents: Result<Decoded, String>,
     received: Instant,
-    zone: BillingZone,
+    speaks_for_another: bool,
 }
 
 impl Arrival {
-    async fn take(&self, scope: &PlatformScope, tx: &WriteTx) -> Result<Acknowledgement, ServiceError> {
-        check_zone(scope, tx, self.zone).await?;
-        let Some(home) = fleet::find_scope(scope, tx, &self.claims.scope).await? else {
-            let ScopeName { kind, name } = &self.claims.scope;
-            return Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() });
-        };
-        if self.is_import || self.source.rank == SourceRank::Import {
-            // Two imports at once would not see what the other amends.
-            fleet::lock_scope(scope, tx, home.id).await?;
-        }
-        let stream = self.stream(scope, tx, &home).await?;
-        let sequence = self.claims.sequence;
-        if sequence <= stream.mark {
-            return self.repeat(scope, tx, &stream).await;
-        }
-        if sequence > stream.mark + 1 {
-            return Ok(self.answer(Outcome::Ahead, stream.mark, 0, vec![]));
-        }
-        match &self.contents {
-            Ok(decoded) if decoded.source == stream.source => {
-                let (taken, refused) =
-                    self.store_readable(scope, tx, &home, &stream, decoded.clone()).await?;
-                Ok(self.answer(Outcome::Accepted, sequence, taken, refused))
-            }
-            Ok(_) => {
-                self.set_aside(scope, tx, &home, &stream, "it names another source than its stream").await
-            }
-            Err(reason) => self.set_aside(scope, tx, &home, &stream, reason).await,
-        }
+    /// Reads what is in a batch; that it cannot be read is no error, for its number is taken all the same.
+    #[must_use]
+    pub fn read(from: Verified, batch: SignedBatch, received: Instant) -> Self {
+        let (contents, speaks_for_another) = read_contents(&from.claims, &batch.body, from.is_import);
+        Self { from, batch, contents, received, speaks_for_another }
+    }
+
+    /// Whether its body speaks for another node or pool than its signature.
+    #[must_use]
+    pub const fn speaks_for_another(&self) -> bool {
+        self.speaks_for_another
+    }
+
+    /// Whether it may amend what other imports of its source said.
+    fn amends(&self) -> bool {
+        self.from.is_import || self.from.source.rank == SourceRank::Import
     }
 
     fn answer(
@@ -228,148 +266,326 @@ impl Arrival {
         accepted_rows: u64,
         refused: Vec<Refusal>,
     ) -> Acknowledgement {
-        let (stream, sequence) = (self.claims.stream.to_string(), self.claims.sequence);
+        let (stream, sequence) = (self.from.claims.stream.to_string(), self.from.claims.sequence);
         Acknowledgement { stream, sequence, outcome, mark, accepted_rows, refused }
     }
 
-    /// The batch's stream, locked; its first batch opens it.
-    async fn stream(
+    /// As a row of the journal.
+    fn row(
         &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
+        stream: &Stream,
+        row_count: i64,
+        refused: Option<String>,
+        set_aside: Option<String>,
+    ) -> NewBatch {
+        NewBatch {
+            scope: stream.scope,
+            stream: stream.id,
+            sequence: self.from.claims.sequence,
+            received: self.received,
+            span: self.from.claims.span,
+            body: self.batch.body.clone(),
+            body_hash: self.from.claims.body_hash,
+            signature: self.batch.signature.clone(),
+            row_count,
+            refused,
+            set_aside,
+        }
+    }
+}
+
+/// What a group of batches comes to, written when all of it is judged.
+#[derive(Default)]
+struct Ledger {
+    batches: Vec<NewBatch>,
+    advances: BTreeMap<Uuid, Advance>,
+    /// Per scope: until when its devices are covered, and the hours to be folded.
+    covered: BTreeMap<ScopeId, BTreeMap<Name, Instant>>,
+    dirty: BTreeMap<ScopeId, (StoredScope, BTreeSet<(Day, Instant)>)>,
+    declared: BTreeSet<(Name, Name)>,
+    findings: Vec<Finding>,
+    audit: Vec<Entry>,
+}
+
+/// Batches inside their transaction.
+struct Taking<'a> {
+    scope: &'a PlatformScope,
+    tx: &'a WriteTx,
+    now: Instant,
+    zone: BillingZone,
+}
+
+type Answers = Vec<Result<Acknowledgement, ServiceError>>;
+
+impl Taking<'_> {
+    async fn run(&self, arrivals: &[Arrival]) -> Result<Answers, ServiceError> {
+        check_zone(self.scope, self.tx, self.zone).await?;
+        let homes = self.homes(arrivals).await?;
+        for (arrival, home) in arrivals.iter().zip(&homes) {
+            if let Some(home) = home.as_ref().filter(|_| arrival.amends()) {
+                // Two imports at once would not see what the other amends.
+                fleet::lock_scope(self.scope, self.tx, home.id).await?;
+            }
+        }
+        let streams = self.streams(arrivals, &homes).await?;
+        let nodes = homes.iter().flatten().filter(|home| home.name.kind == ScopeKind::Node);
+        let nodes: BTreeSet<ScopeId> = nodes.map(|home| home.id).collect();
+        let homed = if nodes.is_empty() {
+            BTreeMap::new()
+        } else {
+            fleet::homed_on(self.scope, self.tx, &nodes).await?
+        };
+        let mut ledger = Ledger::default();
+        let mut answers = Answers::with_capacity(arrivals.len());
+        for (arrival, home) in arrivals.iter().zip(&homes) {
+            let Some(home) = home else {
+                let ScopeName { kind, name } = &arrival.from.claims.scope;
+                answers.push(Err(ServiceError::UnknownScope { kind: kind.word(), name: name.to_string() }));
+                continue;
+            };
+            let stream = streams.get(&arrival.from.claims.stream);
+            answers.push(match stream {
+                Some(stream) => self.take(arrival, home, stream, &homed, &mut ledger).await?,
+                // It was opened just above; only a concurrent deletion could take it away, and nothing deletes streams.
+                None => Err(StoreError::corrupt("a stream", "it is not there after it was opened").into()),
+            });
+        }
+        self.write(ledger).await?;
+        Ok(answers)
+    }
+
+    async fn homes(&self, arrivals: &[Arrival]) -> Result<Vec<Option<StoredScope>>, ServiceError> {
+        let mut homes = Vec::with_capacity(arrivals.len());
+        for arrival in arrivals {
+            homes.push(match &arrival.from.home {
+                Some(home) => Some(home.clone()),
+                None => fleet::find_scope(self.scope, self.tx, &arrival.from.claims.scope).await?,
+            });
+        }
+        Ok(homes)
+    }
+
+    /// The batches' streams, locked; a first batch opens its own.
+    async fn streams(
+        &self,
+        arrivals: &[Arrival],
+        homes: &[Option<StoredScope>],
+    ) -> Result<BTreeMap<Uuid, Stream>, ServiceError> {
+        let ids: BTreeSet<Uuid> = arrivals.iter().map(|each| each.from.claims.stream).collect();
+        let found = journal::lock_streams(self.scope, self.tx, &ids).await?;
+        let mut missing: BTreeMap<Uuid, Stream> = BTreeMap::new();
+        for (arrival, home) in arrivals.iter().zip(homes) {
+            let id = arrival.from.claims.stream;
+            if let Some(home) = home.as_ref().filter(|_| !found.contains_key(&id)) {
+                let source = arrival.from.source.clone();
+                let new = Stream { id, scope: home.id, source, import_number: 0, mark: 0, rows_hash: None };
+                missing.entry(id).or_insert(new);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let new: Vec<Stream> = missing.into_values().collect();
+        journal::open_streams(self.scope, self.tx, &new, self.now).await?;
+        Ok(journal::lock_streams(self.scope, self.tx, &ids).await?)
+    }
+
+    async fn take(
+        &self,
+        arrival: &Arrival,
         home: &StoredScope,
-    ) -> Result<Stream, ServiceError> {
-        let id = self.claims.stream;
-        let mut stream = journal::lock_stream(scope, tx, id).await?;
-        if stream.is_none() {
-            let source = self.source.clone();
-            let new = Stream { id, scope: home.id, source, import_number: 0, mark: 0, rows_hash: None };
-            journal::open_stream(scope, tx, &new, self.received).await?;
-            stream = journal::lock_stream(scope, tx, id).await?;
+        stream: &Stream,
+        homed: &BTreeMap<ScopeId, BTreeSet<Name>>,
+        ledger: &mut Ledger,
+    ) -> Result<Result<Acknowledgement, ServiceError>, ServiceError> {
+        let foreign = |what| ServiceError::ForeignStream { stream: stream.id.to_string(), what };
+        if stream.scope != home.id {
+            return Ok(Err(foreign("node or pool")));
         }
-        let foreign = |what| ServiceError::ForeignStream { stream: id.to_string(), what };
-        match stream {
-            Some(stream) if stream.scope != home.id => Err(foreign("node or pool")),
-            Some(stream) if stream.source != self.source => Err(foreign("sender")),
-            Some(stream) => Ok(stream),
-            // It was opened just above; only a concurrent deletion could take it away, and nothing deletes streams.
-            None => Err(StoreError::corrupt("a stream", "it is not there after it was opened").into()),
+        if stream.source != arrival.from.source {
+            return Ok(Err(foreign("sender")));
         }
+        let sequence = arrival.from.claims.sequence;
+        let mark = ledger.advances.get(&stream.id).map_or(stream.mark, |each| each.mark);
+        if sequence <= mark {
+            return self.repeat(arrival, home, stream, mark, ledger).await;
+        }
+        if sequence > mark.saturating_add(1) {
+            return Ok(Ok(arrival.answer(Outcome::Ahead, mark, 0, vec![])));
+        }
+        let offset_micros = arrival.contents.as_ref().ok().and_then(|decoded| {
+            let latest = decoded.batch.clocks.iter().max_by_key(|clock| clock.span.end());
+            latest.map(|clock| clock.offset_micros)
+        });
+        let edge = arrival.from.claims.span.end();
+        let advance = Advance { stream: stream.clone(), mark: sequence, edge, offset_micros };
+        ledger.advances.insert(stream.id, advance);
+        if let Some(reason) = arrival.from.reason.as_ref().filter(|_| sequence == 1) {
+            let subject = format!("{}/{}", home.name.name, arrival.from.source.sender);
+            let detail = format!("the agent began stream {} anew: {reason}", stream.id);
+            ledger.alert(FindingKind::RollbackOrClone, home.id, subject, arrival.from.claims.span, detail);
+        }
+        let set_aside = match &arrival.contents {
+            Ok(decoded) if decoded.source == stream.source => {
+                return self.readable(arrival, home, stream, homed, decoded, ledger).await.map(Ok);
+            }
+            Ok(_) => "it names another source than its stream",
+            Err(reason) => reason.as_str(),
+        };
+        // Nothing in it can be read: its number is taken and nothing blocks behind it.
+        ledger.batches.push(arrival.row(stream, 0, None, Some(set_aside.to_owned())));
+        let subject = format!("{}/{}/{sequence}", home.name.name, stream.id);
+        let (kind, span) = (FindingKind::BatchSetAside, arrival.from.claims.span);
+        ledger.alert(kind, home.id, subject, span, set_aside.to_owned());
+        let refused = vec![Refusal { pointer: String::new(), reason: set_aside.to_owned() }];
+        Ok(Ok(arrival.answer(Outcome::SetAside, sequence, 0, refused)))
     }
 
     async fn repeat(
         &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
+        arrival: &Arrival,
+        home: &StoredScope,
         stream: &Stream,
-    ) -> Result<Acknowledgement, ServiceError> {
-        let stored = journal::body_hash(scope, tx, stream, self.claims.sequence).await?;
+        mark: i64,
+        ledger: &mut Ledger,
+    ) -> Result<Result<Acknowledgement, ServiceError>, ServiceError> {
+        let sequence = arrival.from.claims.sequence;
+        let is_it = |batch: &&NewBatch| batch.stream == stream.id && batch.sequence == sequence;
+        let stored = match ledger.batches.iter().find(is_it) {
+            Some(batch) => Some(batch.body_hash.to_vec()),
+            None => journal::body_hash(self.scope, self.tx, stream, sequence).await?,
+        };
         match stored {
-            None => Ok(self.answer(Outcome::DuplicateUnverified, stream.mark, 0, vec![])),
-            Some(hash) if hash == self.claims.body_hash => {
-                Ok(self.answer(Outcome::Duplicate, stream.mark, 0, vec![]))
+            None => Ok(Ok(arrival.answer(Outcome::DuplicateUnverified, mark, 0, vec![]))),
+            Some(hash) if hash == arrival.from.claims.body_hash => {
+                Ok(Ok(arrival.answer(Outcome::Duplicate, mark, 0, vec![])))
             }
             Some(_) => {
-                let (stream, sequence) = (stream.id.to_string(), self.claims.sequence);
-                Err(ServiceError::OtherBytes { stream, sequence })
+                let (name, sender) = (&home.name.name, &arrival.from.source.sender);
+                let detail = format!("other bytes came under number {sequence} of stream {}", stream.id);
+                let span = arrival.from.claims.span;
+                let subject = format!("{name}/{sender}");
+                ledger.alert(FindingKind::RollbackOrClone, home.id, subject.clone(), span, detail.clone());
+                ledger.audit.push(refusal_entry(self.now, sender.as_str(), subject, &detail));
+                let stream = stream.id.to_string();
+                Ok(Err(ServiceError::OtherBytes { stream, sequence }))
             }
         }
     }
 
-    /// Stores a batch in which nothing can be read: its number is taken and nothing blocks behind it.
-    async fn set_aside(
+    async fn readable(
         &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
+        arrival: &Arrival,
         home: &StoredScope,
         stream: &Stream,
-        reason: &str,
+        homed: &BTreeMap<ScopeId, BTreeSet<Name>>,
+        decoded: &Decoded,
+        ledger: &mut Ledger,
     ) -> Result<Acknowledgement, ServiceError> {
-        self.append(scope, tx, stream, 0, None, Some(reason.to_owned())).await?;
-        let finding = Finding {
-            kind: FindingKind::BatchSetAside,
-            scope: home.id,
-            subject: format!("{}/{}/{}", home.name.name, stream.id, self.claims.sequence),
-            span: self.claims.span,
-            detail: reason.to_owned(),
-        };
-        findings::write(scope, tx, &[finding], self.received).await?;
-        let refused = vec![Refusal { pointer: String::new(), reason: reason.to_owned() }];
-        Ok(self.answer(Outcome::SetAside, self.claims.sequence, 0, refused))
-    }
-
-    async fn store_readable(
-        &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
-        home: &StoredScope,
-        stream: &Stream,
-        mut decoded: Decoded,
-    ) -> Result<(u64, Vec<Refusal>), ServiceError> {
+        let own;
         let homed = match home.name.kind {
-            ScopeKind::Node => fleet::homed_devices(scope, tx, home.id).await?,
+            ScopeKind::Node => homed.get(&home.id),
             ScopeKind::Pool => {
-                refuse_parts(&mut decoded);
-                BTreeSet::from([home.name.name.clone()])
+                own = BTreeSet::from([home.name.name.clone()]);
+                Some(&own)
             }
         };
-        refuse_foreign_devices(&mut decoded, &homed, &home.name.name);
+        let decoded = checked(decoded, home, homed);
         let taken = decoded.batch.rows.len();
         let refused = match decoded.refused.as_slice() {
             [] => None,
             refused => Some(serde_json::to_string(refused).map_err(ServiceError::Encode)?),
         };
-        let row_count = i64::try_from(taken).unwrap_or(i64::MAX);
-        self.append(scope, tx, stream, row_count, refused, None).await?;
-        installation::fix(scope, tx, self.received).await?;
-        let declared = declared_tenants(&decoded.batch);
-        tenants::ensure(scope, tx, &declared, Origin::Import, self.received).await?;
+        ledger.batches.push(arrival.row(stream, i64::try_from(taken).unwrap_or(i64::MAX), refused, None));
+        if arrival.amends() {
+            ledger.declared.extend(declared_tenants(&decoded.batch));
+        }
+        let covered = ledger.covered.entry(home.id).or_default();
         for (device, edge) in holding_edges(&decoded.batch.coverage) {
-            match home.name.kind {
-                ScopeKind::Node => fleet::note_coverage(scope, tx, home.id, device, edge).await?,
-                ScopeKind::Pool => fleet::note_pool_coverage(scope, tx, home.id, edge).await?,
+            match covered.get_mut(device) {
+                Some(known) => *known = edge.max(*known),
+                None => {
+                    covered.insert(device.clone(), edge);
+                }
             }
         }
+        for gap in &decoded.batch.gaps {
+            let subject = format!("{}/{}", home.name.name, stream.id);
+            ledger.alert(FindingKind::UsageGap, home.id, subject, gap.span, gap.reason.to_string());
+        }
+        self.tell_skew(arrival, home, &decoded.batch, ledger);
         // All that was signed for, also hours of which it says nothing: the batch counts among theirs.
-        let mut spans: Vec<Span> = vec![self.claims.span];
-        spans.extend(self.amended(scope, tx, home, stream, &decoded.batch).await?);
+        let mut spans: Vec<Span> = vec![arrival.from.claims.span];
+        if arrival.amends() {
+            spans.extend(self.amended(arrival, home, stream, &decoded.batch).await?);
+        }
         let hours = hours_meeting(self.zone, spans);
-        marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours).await?;
-        Ok((u64::try_from(taken).unwrap_or(u64::MAX), decoded.refused))
+        ledger.dirty.entry(home.id).or_insert_with(|| (home.clone(), BTreeSet::new())).1.extend(hours);
+        let refused = decoded.refused.clone();
+        let taken = u64::try_from(taken).unwrap_or(u64::MAX);
+        Ok(arrival.answer(Outcome::Accepted, arrival.from.claims.sequence, taken, refused))
     }
 
-    async fn append(
-        &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
-        stream: &Stream,
-        row_count: i64,
-        refused: Option<String>,
-        set_aside: Option<String>,
-    ) -> Result<(), ServiceError> {
-        let batch = NewBatch {
-            scope: stream.scope,
-            stream: stream.id,
-            sequence: self.claims.sequence,
-            received: self.received,
-            span: self.claims.span,
-            body: self.batch.body.clone(),
-            body_hash: self.claims.body_hash,
-            signature: self.batch.signature.clone(),
-            row_count,
-            refused,
-            set_aside,
+    /// Tells of a clock that is off. What a reporter says of a time to come is kept, and counts when that time is there.
+    fn tell_skew(&self, arrival: &Arrival, home: &StoredScope, batch: &Batch, ledger: &mut Ledger) {
+        let off = batch.clocks.iter().map(|clock| clock.offset_micros);
+        let off = off.max_by_key(|offset| offset.saturating_abs()).unwrap_or_default();
+        let span = arrival.from.claims.span;
+        let ahead = if arrival.amends() { 0 } else { span.end().micros_since(self.now) };
+        let detail = if off.saturating_abs() > SKEW_US_TOLD {
+            let word = if off > 0 { "behind" } else { "ahead" };
+            let seconds = off.saturating_abs() / MICROS_PER_SECOND;
+            format!("the node's clock is {seconds} s {word}; its windows are placed by the service's")
+        } else if ahead > SKEW_US_TOLD {
+            format!("it speaks of a time {} s ahead, which counts from then on", ahead / MICROS_PER_SECOND)
+        } else {
+            return;
         };
-        journal::append(scope, tx, &batch).await?;
-        Ok(journal::set_mark(scope, tx, stream.id, self.claims.sequence).await?)
+        // One a day says it.
+        let day = self.zone.day_start(self.zone.day_of(span.start()));
+        let subject = format!("{}/{}", home.name.name, arrival.from.source.sender);
+        ledger.alert(FindingKind::ClockSkew, home.id, subject, Span::clamped(day, span.end()), detail);
+    }
+
+    async fn write(&self, ledger: Ledger) -> Result<(), ServiceError> {
+        let (scope, tx) = (self.scope, self.tx);
+        if !ledger.batches.is_empty() {
+            let is_readable = ledger.batches.iter().any(|batch| batch.set_aside.is_none());
+            journal::append_all(scope, tx, ledger.batches).await?;
+            let advances: Vec<Advance> = ledger.advances.into_values().collect();
+            journal::advance_streams(scope, tx, &advances, self.now).await?;
+            if is_readable {
+                installation::fix(scope, tx, self.now).await?;
+            }
+        }
+        if !ledger.declared.is_empty() {
+            tenants::ensure(scope, tx, &ledger.declared, Origin::Import, self.now).await?;
+        }
+        for (home, covered) in &ledger.covered {
+            let is_pool = ledger.dirty.get(home).is_some_and(|(home, _)| home.name.kind == ScopeKind::Pool);
+            let mut by_edge: BTreeMap<Instant, Vec<&Name>> = BTreeMap::new();
+            for (device, edge) in covered {
+                by_edge.entry(*edge).or_default().push(device);
+            }
+            for (edge, devices) in by_edge {
+                if is_pool {
+                    fleet::note_pool_coverage(scope, tx, *home, edge).await?;
+                } else {
+                    fleet::note_coverages(scope, tx, *home, &devices, edge).await?;
+                }
+            }
+        }
+        let dirty = ledger.dirty.values().map(|(home, hours)| (home, hours));
+        marks::mark_all(scope, tx, MarkKind::Fold, dirty).await?;
+        findings::write(scope, tx, &ledger.findings, self.now).await?;
+        Ok(audit::add(scope, tx, &ledger.audit).await?)
     }
 
     /// The whole spans of holdings that other imports of this source state under this batch's keys: they
     /// gain or lose, also outside this batch's span.
     async fn amended(
         &self,
-        scope: &PlatformScope,
-        tx: &WriteTx,
+        arrival: &Arrival,
         home: &StoredScope,
         stream: &Stream,
         batch: &Batch,
@@ -377,7 +593,7 @@ impl Arrival {
         if stream.import_number == 0 {
             return Ok(vec![]);
         }
-        let siblings: BTreeSet<_> = journal::streams(scope, tx, home.id)
+        let siblings: BTreeSet<_> = journal::streams(self.scope, self.tx, home.id)
             .await?
             .into_iter()
             .filter(|other| other.source == stream.source && other.import_number != stream.import_number)
@@ -404,7 +620,8 @@ impl Arrival {
             return Ok(vec![]);
         }
         let mut spans = Vec::new();
-        for other in journal::batches_meeting(scope, tx, home.id, self.claims.span).await? {
+        let meeting = journal::batches_meeting(self.scope, self.tx, home.id, arrival.from.claims.span);
+        for other in meeting.await? {
             if !siblings.contains(&other.stream) {
                 continue;
             }
@@ -419,6 +636,45 @@ impl Arrival {
         // batches, which mark their own hours.
         Ok(spans)
     }
+}
+
+impl Ledger {
+    fn alert(&mut self, kind: FindingKind, scope: ScopeId, subject: String, span: Span, detail: String) {
+        self.findings.push(Finding { kind, scope, subject, span, detail });
+    }
+}
+
+/// The record of something that was not taken from an agent.
+pub(super) fn refusal_entry(at: Instant, agent: &str, subject: String, detail: &str) -> Entry {
+    Entry {
+        at,
+        actor: format!("agent {agent}"),
+        token: agent.to_owned(),
+        request: String::new(),
+        action: "usage.refuse".to_owned(),
+        subject,
+        before: None,
+        after: Some(serde_json::json!({ "reason": detail }).to_string()),
+    }
+}
+
+/// A batch's contents without what its scope may not claim; unchanged, and not copied, where there is none of that.
+fn checked<'a>(decoded: &'a Decoded, home: &StoredScope, homed: Option<&BTreeSet<Name>>) -> Cow<'a, Decoded> {
+    let is_home = |device: &Name| homed.is_some_and(|homed| homed.contains(device));
+    let batch = &decoded.batch;
+    let is_plain = home.name.kind == ScopeKind::Node
+        && batch.slices.iter().all(|slice| is_home(&slice.device))
+        && batch.coverage.iter().all(|each| is_home(&each.device))
+        && batch.energy.iter().all(|each| is_home(&each.device));
+    if is_plain {
+        return Cow::Borrowed(decoded);
+    }
+    let mut decoded = decoded.clone();
+    if home.name.kind == ScopeKind::Pool {
+        refuse_parts(&mut decoded);
+    }
+    refuse_foreign_devices(&mut decoded, homed.unwrap_or(&BTreeSet::new()), &home.name.name);
+    Cow::Owned(decoded)
 }
 
 /// Of a pool it is said how many whole devices are held, and no more.
@@ -459,10 +715,9 @@ fn refuse_foreign_devices(decoded: &mut Decoded, homed: &BTreeSet<Name>, node: &
 /// elsewhere; the declared tenant exists all the same, so that taking the rule away loses nobody.
 fn declared_tenants(batch: &Batch) -> BTreeSet<(Name, Name)> {
     let built_in = MappingRules::default();
-    batch
-        .rows
-        .iter()
-        .filter_map(|row| batch.evidence.get(row.evidence))
+    let seen: BTreeSet<usize> = batch.rows.iter().map(|row| row.evidence).collect();
+    seen.into_iter()
+        .filter_map(|at| batch.evidence.get(at))
         .filter_map(|seen| {
             let owner = built_in.owner(seen, Instant::MIN);
             owner.tenant.map(|tenant| (tenant, owner.project))

@@ -98,6 +98,23 @@ pub enum ServiceError {
         /// The permission's word.
         permission: &'static str,
     },
+    /// An enrolment token is unknown, over, another key's or another node's: which of these nobody is told.
+    #[error("the enrolment token is unknown, used, expired or for another node")]
+    EnrolmentRefused,
+    /// An inventory's counter was taken already, with another content.
+    #[error("inventory {counter} is not newer than {newest}, which was taken before")]
+    OldInventory {
+        /// The counter as given.
+        counter: i64,
+        /// The newest that was taken.
+        newest: i64,
+    },
+    /// An agent speaks for another node than its own.
+    #[error("this agent speaks for node `{own}` alone")]
+    ForeignNode {
+        /// Its own node.
+        own: String,
+    },
     /// Parts of a request cannot be taken: all of them.
     #[error("{}", listed(.0))]
     Faults(Vec<Fault>),

@@ -10,6 +10,7 @@
 
 pub mod accept;
 pub mod access;
+pub mod agents;
 pub mod browse;
 pub mod catalogue;
 pub mod ctx;

@@ -59,7 +59,7 @@ pub async fn advance(platform: &Platform) -> Result<(), ServiceError> {
 }
 
 /// Moves the edges of one scope, by what its intervals are now: an end may have moved since they were listed.
-async fn advance_home(
+pub(super) async fn advance_home(
     scope: &PlatformScope,
     tx: &WriteTx,
     home: &StoredScope,

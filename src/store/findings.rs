@@ -26,11 +26,19 @@ pub enum FindingKind {
     BatchSetAside,
     /// A rebuild found less evidence than the kept hour has; the hour was left alone.
     CoverageLost,
+    /// A sender says that what it saw is lost; the span is unknown.
+    UsageGap,
+    /// A sender began a new stream, since the service has what it did not send: it was set back, or runs twice.
+    RollbackOrClone,
+    /// A sender's wall clock is off; its windows were placed by the service's time.
+    ClockSkew,
+    /// A node's agent found a device that is another's, or that was taken out of service.
+    DeviceContested,
 }
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::UnknownProfile,
         Self::IllegalLayout,
         Self::LostParent,
@@ -40,6 +48,10 @@ impl FindingKind {
         Self::SourceConflict,
         Self::BatchSetAside,
         Self::CoverageLost,
+        Self::UsageGap,
+        Self::RollbackOrClone,
+        Self::ClockSkew,
+        Self::DeviceContested,
     ];
 
     /// The word.
@@ -55,6 +67,10 @@ impl FindingKind {
             Self::SourceConflict => "source_conflict",
             Self::BatchSetAside => "batch_set_aside",
             Self::CoverageLost => "coverage_lost",
+            Self::UsageGap => "usage_gap",
+            Self::RollbackOrClone => "rollback_or_clone",
+            Self::ClockSkew => "clock_skew",
+            Self::DeviceContested => "device_contested",
         }
     }
 }

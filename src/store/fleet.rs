@@ -171,6 +171,66 @@ pub async fn devices(
         .collect()
 }
 
+/// Devices by UUID, as far as they are known.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn devices_named(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    uuids: &[&Name],
+) -> Result<BTreeMap<Name, StoredDevice>, StoreError> {
+    let mut found = BTreeMap::new();
+    for chunk in uuids.chunks(1_000) {
+        let marks: Vec<String> = (1..=chunk.len()).map(|number| format!("${number}")).collect();
+        let sql = format!("SELECT device_id, uuid, model FROM device WHERE uuid IN ({})", marks.join(", "));
+        for row in tx.all(&sql, chunk.iter().map(|uuid| uuid.as_str().into()).collect()).await? {
+            let uuid = name_of(&row.get::<String>(1)?)?;
+            let device = Device { uuid: uuid.clone(), model: name_of(&row.get::<String>(2)?)? };
+            found.insert(uuid, StoredDevice { id: row.get(0)?, device });
+        }
+    }
+    Ok(found)
+}
+
+/// The in-service intervals of devices, on whichever node.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn services_of(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    uuids: &[&Name],
+) -> Result<Vec<ServiceInterval>, StoreError> {
+    let mut found = Vec::new();
+    for chunk in uuids.chunks(1_000) {
+        let marks: Vec<String> = (1..=chunk.len()).map(|number| format!("${number}")).collect();
+        let sql = format!(
+            "SELECT {SERVICE_COLUMNS} FROM device_service \
+             WHERE device_id IN (SELECT d.device_id FROM device d WHERE d.uuid IN ({})) ORDER BY device_id, from_us",
+            marks.join(", ")
+        );
+        for row in tx.all(&sql, chunk.iter().map(|uuid| uuid.as_str().into()).collect()).await? {
+            found.push(service_of(&row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Notes a device's serial number, where none is known.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn note_serial(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    device: i64,
+    serial: &Name,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE device SET serial = $2 WHERE device_id = $1 AND serial IS NULL";
+    tx.run(sql, vec![device.into(), serial.as_str().into()]).await.map(|_| ())
+}
+
 /// A device to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDevice {
@@ -350,19 +410,27 @@ pub async fn scope_devices(
     Ok(devices)
 }
 
-/// UUIDs of the devices that have, or had, their home on a scope.
+/// The devices that are, or were, at home on each of these nodes.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn homed_devices(
+pub async fn homed_on(
     _scope: &PlatformScope,
     tx: &ReadTx,
-    scope: ScopeId,
-) -> Result<BTreeSet<Name>, StoreError> {
-    let sql = "SELECT DISTINCT d.uuid FROM device_service s JOIN device d ON d.device_id = s.device_id \
-               WHERE s.scope_id = $1";
-    let rows = tx.all(sql, vec![scope.stored().into()]).await?;
-    rows.iter().map(|row| name_of(&row.get::<String>(0)?)).collect()
+    scopes: &BTreeSet<ScopeId>,
+) -> Result<BTreeMap<ScopeId, BTreeSet<Name>>, StoreError> {
+    let marks: Vec<String> = (1..=scopes.len()).map(|number| format!("${number}")).collect();
+    let sql = format!(
+        "SELECT DISTINCT s.scope_id, d.uuid FROM device_service s JOIN device d ON d.device_id = s.device_id \
+         WHERE s.scope_id IN ({})",
+        marks.join(", ")
+    );
+    let mut homed: BTreeMap<ScopeId, BTreeSet<Name>> = BTreeMap::new();
+    for row in tx.all(&sql, scopes.iter().map(|scope| scope.stored().into()).collect()).await? {
+        let device = name_of(&row.get::<String>(1)?)?;
+        homed.entry(ScopeId::from_stored(row.get(0)?)).or_default().insert(device);
+    }
+    Ok(homed)
 }
 
 /// The in-service intervals as far as the sums have counted them, where they meet `within` and cut to it: the right side
@@ -478,21 +546,31 @@ pub async fn advance_edge(
     tx.run(sql, values).await.map(|_| ())
 }
 
-/// Notes until when some source vouched for holding on a device of this scope.
+/// Notes until when some source vouched for holding on devices of a node that have one edge.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn note_coverage(
+pub async fn note_coverages(
     _scope: &PlatformScope,
     tx: &WriteTx,
     scope: ScopeId,
-    device: &Name,
+    devices: &[&Name],
     to: Instant,
 ) -> Result<(), StoreError> {
-    let sql = "UPDATE device_service SET covered_to_us = $3 WHERE scope_id = $1 AND covered_to_us < $3 \
-               AND (to_us IS NULL OR covered_to_us < to_us) \
-               AND device_id = (SELECT device_id FROM device WHERE uuid = $2)";
-    tx.run(sql, vec![scope.stored().into(), device.as_str().into(), to.micros().into()]).await.map(|_| ())
+    for chunk in devices.chunks(1_000) {
+        let marks: Vec<String> =
+            (3..chunk.len().saturating_add(3)).map(|number| format!("${number}")).collect();
+        let sql = format!(
+            "UPDATE device_service SET covered_to_us = $2 WHERE scope_id = $1 AND covered_to_us < $2 \
+             AND (to_us IS NULL OR covered_to_us < to_us) \
+             AND device_id IN (SELECT device_id FROM device WHERE uuid IN ({}))",
+            marks.join(", ")
+        );
+        let mut values = vec![scope.stored().into(), to.micros().into()];
+        values.extend(chunk.iter().map(|device| device.as_str().into()));
+        tx.run(&sql, values).await?;
+    }
+    Ok(())
 }
 
 /// Notes until when some source vouched for holding on a pool: on all of its devices.

@@ -1,5 +1,7 @@
 //! The journal: streams, their marks, imports and the batches as they were signed.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use uuid::Uuid;
 
 use super::backend::{Partitioned, lock_clause, make_room};
@@ -59,18 +61,154 @@ pub async fn find_stream(
     tx.one(&sql, vec![id.to_string().into()]).await?.as_ref().map(stream_of).transpose()
 }
 
-/// A stream, locked until the transaction ends, so that its mark has one writer.
+/// Streams, locked until the transaction ends, in the order of their ids: one order for all writers.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn lock_stream(
+pub async fn lock_streams(
     _scope: &PlatformScope,
     tx: &WriteTx,
-    id: Uuid,
-) -> Result<Option<Stream>, StoreError> {
+    ids: &BTreeSet<Uuid>,
+) -> Result<BTreeMap<Uuid, Stream>, StoreError> {
+    let marks: Vec<String> = (1..=ids.len()).map(|number| format!("${number}")).collect();
     let lock = lock_clause(tx.dialect());
-    let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE stream_id = $1{lock}");
-    tx.one(&sql, vec![id.to_string().into()]).await?.as_ref().map(stream_of).transpose()
+    let sql = format!(
+        "SELECT {STREAM_COLUMNS} FROM usage_stream WHERE stream_id IN ({}) ORDER BY stream_id{lock}",
+        marks.join(", ")
+    );
+    let values = ids.iter().map(|id| id.to_string().into()).collect();
+    let rows = tx.all(&sql, values).await?;
+    rows.iter().map(|row| stream_of(row).map(|stream| (stream.id, stream))).collect()
+}
+
+/// Opens streams, but those that another process just did.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn open_streams(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    streams: &[Stream],
+    now: Instant,
+) -> Result<(), StoreError> {
+    let rows = streams
+        .iter()
+        .map(|stream| {
+            vec![
+                stream.id.to_string().into(),
+                stream.scope.stored().into(),
+                stream.source.rank.word().into(),
+                stream.source.sender.as_str().into(),
+                stream.import_number.into(),
+                0_i64.into(),
+                now.micros().into(),
+            ]
+        })
+        .collect();
+    let columns = ["stream_id", "scope_id", "rank", "sender", "import_number", "mark", "opened_us"];
+    tx.insert("usage_stream", &columns, rows, "ON CONFLICT (stream_id) DO NOTHING").await.map(|_| ())
+}
+
+/// Where a stream stands after what was just taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advance {
+    /// The stream as it was.
+    pub stream: Stream,
+    /// Its mark now.
+    pub mark: i64,
+    /// Until when its sender spoke.
+    pub edge: Instant,
+    /// By how many microseconds its sender's wall clock is behind, where it said so.
+    pub offset_micros: Option<i64>,
+}
+
+/// Moves the marks of streams that are there. The caller holds their locks.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn advance_streams(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    advances: &[Advance],
+    now: Instant,
+) -> Result<(), StoreError> {
+    let rows = advances
+        .iter()
+        .map(|each| {
+            vec![
+                each.stream.id.to_string().into(),
+                each.stream.scope.stored().into(),
+                each.stream.source.rank.word().into(),
+                each.stream.source.sender.as_str().into(),
+                each.stream.import_number.into(),
+                each.mark.into(),
+                now.micros().into(),
+                now.micros().into(),
+                each.edge.micros().into(),
+                each.offset_micros.into(),
+            ]
+        })
+        .collect();
+    let columns = [
+        "stream_id",
+        "scope_id",
+        "rank",
+        "sender",
+        "import_number",
+        "mark",
+        "opened_us",
+        "seen_us",
+        "edge_us",
+        "offset_us",
+    ];
+    // They are there and locked: what conflicts is what is to be changed.
+    let again = "ON CONFLICT (stream_id) DO UPDATE SET mark = excluded.mark, seen_us = excluded.seen_us, \
+                 edge_us = CASE WHEN usage_stream.edge_us > excluded.edge_us THEN usage_stream.edge_us \
+                 ELSE excluded.edge_us END, offset_us = COALESCE(excluded.offset_us, usage_stream.offset_us)";
+    tx.insert("usage_stream", &columns, rows, again).await.map(|_| ())
+}
+
+/// Numbers of a stream that will never come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGap {
+    /// The scope that the stream speaks for.
+    pub scope: ScopeId,
+    /// The stream.
+    pub stream: Uuid,
+    /// The first number and the last.
+    pub sequences: (i64, i64),
+    /// The span that they would have been about.
+    pub span: Span,
+    /// Why, for people.
+    pub reason: String,
+    /// What its sender signed.
+    pub signature: String,
+}
+
+/// Records numbers that will never come. The caller holds the stream's lock and moves the mark.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn append_gap(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    gap: &NewGap,
+    now: Instant,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO usage_gap (scope_id, stream_id, from_sequence, to_sequence, received_us, from_us, to_us, \
+               reason, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let values = vec![
+        gap.scope.stored().into(),
+        gap.stream.to_string().into(),
+        gap.sequences.0.into(),
+        gap.sequences.1.into(),
+        now.micros().into(),
+        gap.span.start().micros().into(),
+        gap.span.end().micros().into(),
+        gap.reason.as_str().into(),
+        gap.signature.as_str().into(),
+    ];
+    tx.run(sql, values).await.map(|_| ())
 }
 
 /// Opens a stream, unless another process just did.
@@ -104,15 +242,6 @@ pub async fn open_stream(
 pub async fn streams(_scope: &PlatformScope, tx: &ReadTx, scope: ScopeId) -> Result<Vec<Stream>, StoreError> {
     let sql = format!("SELECT {STREAM_COLUMNS} FROM usage_stream WHERE scope_id = $1 ORDER BY stream_id");
     tx.all(&sql, vec![scope.stored().into()]).await?.iter().map(stream_of).collect()
-}
-
-/// Moves a stream's mark. The caller holds its lock.
-///
-/// # Errors
-/// [`StoreError`].
-pub async fn set_mark(_scope: &PlatformScope, tx: &WriteTx, id: Uuid, mark: i64) -> Result<(), StoreError> {
-    let sql = "UPDATE usage_stream SET mark = $2 WHERE stream_id = $1 AND mark < $2";
-    tx.run(sql, vec![id.to_string().into(), mark.into()]).await.map(|_| ())
 }
 
 /// Begins an import: the next number of its source.
@@ -184,29 +313,51 @@ pub struct NewBatch {
     pub set_aside: Option<String>,
 }
 
-/// Appends a batch. The caller holds its stream's lock and moves the mark in the same transaction.
+/// Appends batches. The caller holds their streams' locks and moves the marks in the same transaction.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn append(_scope: &PlatformScope, tx: &WriteTx, batch: &NewBatch) -> Result<(), StoreError> {
-    make_room(tx.connection(), Partitioned::UsageBatch, [batch.received.micros()]).await?;
-    let sql = "INSERT INTO usage_batch (scope_id, stream_id, sequence, received_us, from_us, to_us, body, body_hash, \
-               signature, row_count, refused, set_aside) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-    let values = vec![
-        batch.scope.stored().into(),
-        batch.stream.to_string().into(),
-        batch.sequence.into(),
-        batch.received.micros().into(),
-        batch.span.start().micros().into(),
-        batch.span.end().micros().into(),
-        batch.body.clone().into(),
-        batch.body_hash.to_vec().into(),
-        batch.signature.clone().into(),
-        batch.row_count.into(),
-        batch.refused.clone().into(),
-        batch.set_aside.clone().into(),
+pub async fn append_all(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    batches: Vec<NewBatch>,
+) -> Result<(), StoreError> {
+    make_room(tx.connection(), Partitioned::UsageBatch, batches.iter().map(|each| each.received.micros()))
+        .await?;
+    let rows = batches
+        .into_iter()
+        .map(|batch| {
+            vec![
+                batch.scope.stored().into(),
+                batch.stream.to_string().into(),
+                batch.sequence.into(),
+                batch.received.micros().into(),
+                batch.span.start().micros().into(),
+                batch.span.end().micros().into(),
+                batch.body.into(),
+                batch.body_hash.to_vec().into(),
+                batch.signature.into(),
+                batch.row_count.into(),
+                batch.refused.into(),
+                batch.set_aside.into(),
+            ]
+        })
+        .collect();
+    let columns = [
+        "scope_id",
+        "stream_id",
+        "sequence",
+        "received_us",
+        "from_us",
+        "to_us",
+        "body",
+        "body_hash",
+        "signature",
+        "row_count",
+        "refused",
+        "set_aside",
     ];
-    tx.run(sql, values).await.map(|_| ())
+    tx.insert("usage_batch", &columns, rows, "").await.map(|_| ())
 }
 
 /// The hash of a stored batch; none where its bytes are no longer kept.

@@ -55,19 +55,40 @@ pub struct Mark {
 /// # Errors
 /// [`StoreError`].
 pub async fn mark_hours(
-    _scope: &PlatformScope,
+    scope: &PlatformScope,
     tx: &WriteTx,
     of: &StoredScope,
     kind: MarkKind,
     hours: &BTreeSet<(Day, Instant)>,
 ) -> Result<(), StoreError> {
+    mark_all(scope, tx, kind, [(of, hours)]).await
+}
+
+/// Marks hours of scopes.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn mark_all<'a>(
+    _scope: &PlatformScope,
+    tx: &WriteTx,
+    kind: MarkKind,
+    all: impl IntoIterator<Item = (&'a StoredScope, &'a BTreeSet<(Day, Instant)>)>,
+) -> Result<(), StoreError> {
     // One order for all writers, so that two that mark the same hours wait and do not deadlock.
-    let rows = hours
-        .iter()
-        .map(|(day, hour)| {
-            let (bucket, scope, day) =
-                (of.bucket.stored().into(), of.id.stored().into(), day.stored().into());
-            vec![bucket, scope, day, kind.word().into(), hour.micros().into(), 1_i64.into()]
+    let mut keys: Vec<_> = all
+        .into_iter()
+        .flat_map(|(of, hours)| {
+            hours
+                .iter()
+                .map(move |(day, hour)| (of.bucket.stored(), of.id.stored(), day.stored(), hour.micros()))
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let rows = keys
+        .into_iter()
+        .map(|(bucket, scope, day, hour)| {
+            vec![bucket.into(), scope.into(), day.into(), kind.word().into(), hour.into(), 1_i64.into()]
         })
         .collect();
     let columns = ["bucket", "scope_id", "day", "kind", "hour_us", "version"];

@@ -25,12 +25,13 @@ macro_rules! migrations {
             (9, "pools", include_str!(concat!("../../migrations/", $folder, "/0009_pools.sql"))),
             (10, "service", include_str!(concat!("../../migrations/", $folder, "/0010_service.sql"))),
             (11, "months", include_str!(concat!("../../migrations/", $folder, "/0011_months.sql"))),
+            (12, "agents", include_str!(concat!("../../migrations/", $folder, "/0012_agents.sql"))),
         ]
     };
 }
 
-const POSTGRES: [(i64, &str, &str); 11] = migrations!("postgres");
-const SQLITE: [(i64, &str, &str); 11] = migrations!("sqlite");
+const POSTGRES: [(i64, &str, &str); 12] = migrations!("postgres");
+const SQLITE: [(i64, &str, &str); 12] = migrations!("sqlite");
 
 fn migrator(files: &'static [(i64, &'static str, &'static str)]) -> Migrator {
     let migrations = files

@@ -9,6 +9,7 @@
 //! another tenant's rows; sums are taken exactly; no decimal and no floating column exists.
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
+pub mod agents;
 pub mod audit;
 mod backend;
 pub mod catalogue;

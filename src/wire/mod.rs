@@ -11,6 +11,7 @@
 #![deny(clippy::float_arithmetic, clippy::indexing_slicing, missing_docs)]
 
 pub mod ack;
+pub mod agent_v1;
 pub mod body;
 pub mod costs_v1;
 pub mod signature;

@@ -32,23 +32,103 @@ pub struct BatchClaims {
     pub span: Span,
 }
 
+/// Longest time in seconds between a request's `iat` and its `exp`.
+pub const REQUEST_SECONDS_MAX: i64 = 60;
+
+/// What an agent's signature on a request vouches for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestClaims {
+    /// SHA-256 of the body's bytes.
+    pub body_hash: [u8; 32],
+    /// The agent's id.
+    pub issuer: String,
+    /// The node for which it speaks.
+    pub node: Name,
+    /// The installation that is asked: [`audience`] of its public key.
+    pub audience: String,
+    /// When it was signed, in seconds since 1970 UTC by the service's clock.
+    pub issued: i64,
+    /// From when on it holds no longer; at most [`REQUEST_SECONDS_MAX`] later.
+    pub expires: i64,
+    /// The method.
+    pub method: String,
+    /// The path.
+    pub path: String,
+    /// Where in a stream its body stands; none for what is no batch and no skip.
+    pub place: Option<StreamPlace>,
+    /// Why the stream was begun, with the first number of one that follows another.
+    pub reason: Option<String>,
+}
+
+/// Where in a stream a body stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamPlace {
+    /// The stream.
+    pub stream: Uuid,
+    /// The number, from 1; of a skip the last.
+    pub sequence: i64,
+    /// The span that it is about.
+    pub span: Span,
+}
+
+impl RequestClaims {
+    /// As the claims of a batch; none where the request is of no stream.
+    #[must_use]
+    pub fn batch(&self) -> Option<BatchClaims> {
+        let place = self.place.as_ref()?;
+        Some(BatchClaims {
+            body_hash: self.body_hash,
+            issuer: self.issuer.clone(),
+            subject: None,
+            scope: ScopeName { kind: ScopeKind::Node, name: self.node.clone() },
+            stream: place.stream,
+            sequence: place.sequence,
+            span: place.span,
+        })
+    }
+}
+
+/// How an installation is named in requests to it, so that what was signed for one is no use at another.
+#[must_use]
+pub fn audience(public_key: &[u8; 32]) -> String {
+    format!("fatia:{}", key_id(public_key))
+}
+
 /// The claims as they stand in the token.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
     bh: String,
     iss: String,
     jti: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     sub: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
-    stream: String,
-    seq: i64,
-    from: i64,
-    to: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stream: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seq: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aud: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iat: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exp: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    htm: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    htu: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
 }
 
 /// Why a signature is not believed.
@@ -119,8 +199,6 @@ impl BatchSigner {
     /// # Errors
     /// [`SignatureError::Sign`].
     pub fn sign(&self, claims: &BatchClaims) -> Result<String, SignatureError> {
-        let mut header = Header::new(Algorithm::EdDSA);
-        header.kid = Some(self.key_id());
         let scope = |kind: ScopeKind| (claims.scope.kind == kind).then(|| claims.scope.name.to_string());
         let token = Token {
             bh: hex(&claims.body_hash),
@@ -129,12 +207,50 @@ impl BatchSigner {
             sub: claims.subject.clone(),
             node: scope(ScopeKind::Node),
             pool: scope(ScopeKind::Pool),
-            stream: claims.stream.to_string(),
-            seq: claims.sequence,
-            from: claims.span.start().micros(),
-            to: claims.span.end().micros(),
+            stream: Some(claims.stream.to_string()),
+            seq: Some(claims.sequence),
+            from: Some(claims.span.start().micros()),
+            to: Some(claims.span.end().micros()),
+            ..Token::default()
         };
-        jsonwebtoken::encode(&header, &token, &self.key).map_err(SignatureError::Sign)
+        self.encode(&token)
+    }
+
+    /// Signs a request. The token holds a batch's claims too where the request brings one, so that it can be kept with
+    /// the batch as evidence.
+    ///
+    /// # Errors
+    /// [`SignatureError::Sign`].
+    pub fn sign_request(&self, claims: &RequestClaims) -> Result<String, SignatureError> {
+        let place = claims.place.as_ref();
+        let within =
+            |place: &StreamPlace| Uuid::new_v5(&place.stream, &place.sequence.to_be_bytes()).to_string();
+        let other = || Uuid::new_v5(&Uuid::NAMESPACE_OID, &claims.body_hash).to_string();
+        let token = Token {
+            bh: hex(&claims.body_hash),
+            iss: claims.issuer.clone(),
+            jti: place.map_or_else(other, within),
+            node: Some(claims.node.to_string()),
+            stream: place.map(|place| place.stream.to_string()),
+            seq: place.map(|place| place.sequence),
+            from: place.map(|place| place.span.start().micros()),
+            to: place.map(|place| place.span.end().micros()),
+            aud: Some(claims.audience.clone()),
+            iat: Some(claims.issued),
+            nbf: Some(claims.issued),
+            exp: Some(claims.expires),
+            htm: Some(claims.method.clone()),
+            htu: Some(claims.path.clone()),
+            why: claims.reason.clone(),
+            ..Token::default()
+        };
+        self.encode(&token)
+    }
+
+    fn encode(&self, token: &Token) -> Result<String, SignatureError> {
+        let mut header = Header::new(Algorithm::EdDSA);
+        header.kid = Some(self.key_id());
+        jsonwebtoken::encode(&header, token, &self.key).map_err(SignatureError::Sign)
     }
 }
 
@@ -142,6 +258,14 @@ impl BatchSigner {
 #[must_use]
 pub fn key_id(public_key: &[u8; 32]) -> String {
     super::body::hash(public_key).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Which key a token says that it is signed with. It is not believed, but looked up.
+#[must_use]
+pub fn key_of(token: &str) -> Option<String> {
+    let kid = jsonwebtoken::decode_header(token).ok()?.kid?;
+    let is_key_id = kid.len() == 32 && kid.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_key_id.then_some(kid)
 }
 
 /// A public key that was checked to be a usable point.
@@ -182,43 +306,93 @@ impl BatchVerifier {
     /// # Errors
     /// [`SignatureError`].
     pub fn verify(&self, token: &str, body: &[u8]) -> Result<BatchClaims, SignatureError> {
+        let claims = self.decode(token)?.read()?;
+        if claims.body_hash == super::body::hash(body) { Ok(claims) } else { Err(SignatureError::OtherBody) }
+    }
+
+    /// Checks a request's token. Its times, audience, method, path and body are the caller's to compare: it knows what
+    /// they ought to be.
+    ///
+    /// # Errors
+    /// [`SignatureError`].
+    pub fn verify_request(&self, token: &str) -> Result<RequestClaims, SignatureError> {
+        self.decode(token)?.read_request()
+    }
+
+    fn decode(&self, token: &str) -> Result<Token, SignatureError> {
         let mut validation = Validation::new(Algorithm::EdDSA);
-        // A kept batch is checked again after years, so its own token does not expire; a request's does.
+        // A kept batch is checked again after years, so its token does not expire here; a request's times are compared by
+        // its receiver, whose clock is not read here.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_aud = false;
-        let token = jsonwebtoken::decode::<Token>(token, &self.key, &validation)
-            .map_err(SignatureError::Verify)?
-            .claims;
-        let claims = token.read()?;
-        if claims.body_hash == super::body::hash(body) { Ok(claims) } else { Err(SignatureError::OtherBody) }
+        let token = jsonwebtoken::decode::<Token>(token, &self.key, &validation);
+        Ok(token.map_err(SignatureError::Verify)?.claims)
     }
+}
+
+const fn malformed(claim: &'static str) -> SignatureError {
+    SignatureError::Claim { claim }
 }
 
 impl Token {
     fn read(self) -> Result<BatchClaims, SignatureError> {
-        let malformed = |claim| SignatureError::Claim { claim };
+        let place = self.place()?.ok_or(malformed("stream"))?;
         let (kind, name) = match (self.node, self.pool) {
             (Some(node), None) => (ScopeKind::Node, node),
             (None, Some(pool)) => (ScopeKind::Pool, pool),
             (Some(_), Some(_)) | (None, None) => return Err(malformed("node")),
         };
         let name = Name::parse(&name).map_err(|_| malformed("node"))?;
-        let (from, to) = (Instant::from_micros(self.from), Instant::from_micros(self.to));
-        if from < Instant::MIN || to > Instant::MAX {
-            return Err(malformed("from"));
-        }
-        if self.seq < 1 {
-            return Err(malformed("seq"));
-        }
         Ok(BatchClaims {
             body_hash: unhex(&self.bh).ok_or(malformed("bh"))?,
             issuer: self.iss,
             subject: self.sub,
             scope: ScopeName { kind, name },
-            stream: Uuid::parse_str(&self.stream).map_err(|_| malformed("stream"))?,
-            sequence: self.seq,
-            span: Span::new(from, to).map_err(|_| malformed("to"))?,
+            stream: place.stream,
+            sequence: place.sequence,
+            span: place.span,
+        })
+    }
+
+    fn place(&self) -> Result<Option<StreamPlace>, SignatureError> {
+        let (stream, sequence, from, to) = match (&self.stream, self.seq, self.from, self.to) {
+            (Some(stream), Some(sequence), Some(from), Some(to)) => (stream, sequence, from, to),
+            (None, None, None, None) => return Ok(None),
+            _ => return Err(malformed("stream")),
+        };
+        let (from, to) = (Instant::from_micros(from), Instant::from_micros(to));
+        if from < Instant::MIN || to > Instant::MAX {
+            return Err(malformed("from"));
+        }
+        if sequence < 1 {
+            return Err(malformed("seq"));
+        }
+        let stream = Uuid::parse_str(stream).map_err(|_| malformed("stream"))?;
+        let span = Span::new(from, to).map_err(|_| malformed("to"))?;
+        Ok(Some(StreamPlace { stream, sequence, span }))
+    }
+
+    fn read_request(self) -> Result<RequestClaims, SignatureError> {
+        let place = self.place()?;
+        let (Some(issued), Some(begins), Some(expires)) = (self.iat, self.nbf, self.exp) else {
+            return Err(malformed("exp"));
+        };
+        let lasts = expires.saturating_sub(issued.min(begins));
+        if begins < issued || !(0..=REQUEST_SECONDS_MAX).contains(&lasts) {
+            return Err(malformed("exp"));
+        }
+        Ok(RequestClaims {
+            body_hash: unhex(&self.bh).ok_or(malformed("bh"))?,
+            issuer: self.iss,
+            node: self.node.and_then(|name| Name::parse(&name).ok()).ok_or(malformed("node"))?,
+            audience: self.aud.ok_or(malformed("aud"))?,
+            issued,
+            expires,
+            method: self.htm.ok_or(malformed("htm"))?,
+            path: self.htu.ok_or(malformed("htu"))?,
+            place,
+            reason: self.why.map(|text| text.chars().filter(|c| !c.is_control()).take(100).collect()),
         })
     }
 }
@@ -282,6 +456,52 @@ mod tests {
                 "to": 60_000_000,
             })
         );
+    }
+
+    fn request(body: &[u8]) -> RequestClaims {
+        RequestClaims {
+            body_hash: super::super::body::hash(body),
+            issuer: "7d444840-9dc0-11d1-b245-5ffdce74fad2".into(),
+            node: Name::fixed("node-1"),
+            audience: audience(&[7; 32]),
+            issued: 1_780_000_000,
+            expires: 1_780_000_060,
+            method: "POST".into(),
+            path: "/api/v1/usage/batches".into(),
+            place: Some(StreamPlace {
+                stream: Uuid::from_u128(7),
+                sequence: 3,
+                span: Span::clamped(Instant::from_micros(0), Instant::from_micros(60_000_000)),
+            }),
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn a_request_reads_back_and_serves_as_the_batchs_evidence() {
+        let signer = BatchSigner::from_seed(&[7; 32]);
+        let verifier = BatchVerifier::new(&signer.public_key()).unwrap();
+        let claims = request(b"body");
+        let token = signer.sign_request(&claims).unwrap();
+        assert_eq!(key_of(&token), Some(signer.key_id()));
+        assert_eq!(verifier.verify_request(&token).unwrap(), claims);
+        assert_eq!(verifier.verify(&token, b"body").unwrap(), claims.batch().unwrap());
+        let plain = RequestClaims { place: None, reason: Some("rollback".into()), ..claims };
+        let token = signer.sign_request(&plain).unwrap();
+        assert_eq!(verifier.verify_request(&token).unwrap(), plain);
+        assert!(verifier.verify(&token, b"body").is_err(), "it is no batch's");
+    }
+
+    #[test]
+    fn a_request_that_holds_for_longer_than_a_minute_is_refused() {
+        let signer = BatchSigner::from_seed(&[7; 32]);
+        let verifier = BatchVerifier::new(&signer.public_key()).unwrap();
+        for expires in [1_780_000_061, 1_779_999_999, i64::MAX] {
+            let token = signer.sign_request(&RequestClaims { expires, ..request(b"body") }).unwrap();
+            assert!(verifier.verify_request(&token).is_err(), "{expires}");
+        }
+        // A batch's token is no request's.
+        assert!(verifier.verify_request(&signer.sign(&claims(b"body")).unwrap()).is_err());
     }
 
     #[test]

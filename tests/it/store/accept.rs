@@ -100,7 +100,11 @@ on_both_databases! {
         let error =
             platform.accept(&agent, hour(&agent, 1, "11", "g1")).await.expect_err("it says something else");
         assert!(matches!(error, ServiceError::OtherBytes { sequence: 1, .. }), "{error:?}");
-        assert_eq!(state(platform).await, before);
+        let after = state(platform).await;
+        let (told, kept): (Vec<String>, Vec<String>) =
+            after.into_iter().partition(|line| line.starts_with("finding: rollback_or_clone n1/agent-of-n1"));
+        assert_eq!((told.len(), kept), (1, before), "the first is kept, and somebody is told");
+        assert_eq!(platform.count("audit WHERE action = 'usage.refuse'").await, 1);
     }
 
     async fn a_number_that_is_ahead_is_told_the_mark(platform: &TestPlatform) {

@@ -58,7 +58,15 @@ async fn filled() -> TestPlatform {
          VALUES ('t1', 'k', decode(repeat('00', 32), 'hex'), '{}', 0);
          INSERT INTO import_run (run_id, source, rank, state, started_us, started_by, beat_us, batches, answered) \
          VALUES ('r', 's', 'import', 'running', 0, 'ana', 0, 0, 0);
-         INSERT INTO import_refusal (run_id, ordinal, file, line, reason) VALUES ('r', 1, 'f', 2, 'x');",
+         INSERT INTO import_refusal (run_id, ordinal, file, line, reason) VALUES ('r', 1, 'f', 2, 'x');
+         INSERT INTO enrolment_token (token_id, secret_hash, pattern, since_us, replaces, created_us, created_by, expires_us) \
+         VALUES ('e', decode(repeat('00', 32), 'hex'), '*', 0, 0, 0, 'ana', 1);
+         INSERT INTO agent (agent_id, scope_id, since_us, version, enrolled_us, enrolled_by, inventory_counter) \
+         SELECT 'a' || scope_id, scope_id, 0, '1', 0, 'e', 0 FROM scope;
+         INSERT INTO agent_key (key_id, agent_id, public_key, from_us) \
+         SELECT 'k' || agent_id, agent_id, decode(repeat('00', 32), 'hex'), 0 FROM agent;
+         INSERT INTO usage_gap (scope_id, stream_id, from_sequence, to_sequence, received_us, from_us, to_us, reason, signature) \
+         SELECT scope_id, 's', 1, 2, 0, 0, 1, 'x', '' FROM scope;",
     )
     .await;
     for table in tables(&platform).await {
