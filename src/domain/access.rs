@@ -128,11 +128,19 @@ pub enum Permission {
     DerivationWrite,
     /// The service's own figures.
     MetricsRead,
+    /// Agents and enrolment tokens, never their secrets.
+    AgentsRead,
+    /// Let nodes be enrolled, and revoke their agents.
+    AgentsWrite,
+    /// What was reported, as it was; a tenant sees what its own workloads held.
+    UsageRead,
+    /// Report for one's own node.
+    UsageSend,
 }
 
 impl Permission {
     /// All permissions.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::SelfRead,
         Self::TenantsRead,
         Self::TenantsWrite,
@@ -156,6 +164,10 @@ impl Permission {
         Self::DerivationRead,
         Self::DerivationWrite,
         Self::MetricsRead,
+        Self::AgentsRead,
+        Self::AgentsWrite,
+        Self::UsageRead,
+        Self::UsageSend,
     ];
 
     /// The table.
@@ -164,7 +176,8 @@ impl Permission {
         use Role::{Admin, Agent, Enforcer, Finance, Tenant};
         match self {
             Self::SelfRead => &[Admin, Finance, Tenant, Enforcer, Agent],
-            Self::TenantsRead | Self::ReportsRead => &[Admin, Finance, Tenant],
+            Self::TenantsRead | Self::ReportsRead | Self::UsageRead => &[Admin, Finance, Tenant],
+            Self::UsageSend => &[Agent],
             Self::PricesWrite => &[Admin, Finance],
             Self::RulesRead
             | Self::PricesRead
@@ -174,7 +187,8 @@ impl Permission {
             | Self::ImportsRead
             | Self::AuditRead
             | Self::FindingsRead
-            | Self::DerivationRead => &[Admin, Finance],
+            | Self::DerivationRead
+            | Self::AgentsRead => &[Admin, Finance],
             Self::TenantsWrite
             | Self::RulesWrite
             | Self::CatalogueWrite
@@ -184,6 +198,7 @@ impl Permission {
             | Self::TokensRead
             | Self::TokensWrite
             | Self::DerivationWrite
+            | Self::AgentsWrite
             | Self::MetricsRead => &[Admin],
         }
     }
@@ -215,6 +230,10 @@ impl Permission {
             Self::DerivationRead => "derivation:read",
             Self::DerivationWrite => "derivation:write",
             Self::MetricsRead => "metrics:read",
+            Self::AgentsRead => "agents:read",
+            Self::AgentsWrite => "agents:write",
+            Self::UsageRead => "usage:read",
+            Self::UsageSend => "usage:send",
         }
     }
 
@@ -310,6 +329,10 @@ findings:read admin finance
 derivation:read admin finance
 derivation:write admin
 metrics:read admin
+agents:read admin finance
+agents:write admin
+usage:read admin finance tenant
+usage:send agent
 ";
 
     #[test]

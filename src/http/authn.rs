@@ -16,8 +16,10 @@ use super::problem::{Kind, Problem};
 use super::settings::Settings;
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
 use crate::services::access::{Identity, identify};
+use crate::services::agents::{AgentIdentity, identify_key};
 use crate::services::ctx::Platform;
 use crate::services::error::ServiceError;
+use crate::wire::signature::{self, RequestClaims};
 use crate::wire::token::{self, Minted, Presented};
 
 /// How long an answer about a token is believed.
@@ -118,6 +120,109 @@ impl Tokens {
     pub(super) fn forget(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+/// What is known of agents' keys.
+#[derive(Default)]
+pub(super) struct AgentKeys {
+    kept: Mutex<HashMap<String, KeptKey>>,
+}
+
+struct KeptKey {
+    agent: Option<Arc<AgentIdentity>>,
+    asked: Instant,
+}
+
+/// By how much an agent's estimate of the service's time may be off.
+const LEEWAY_SECONDS: i64 = 5;
+
+impl AgentKeys {
+    /// Who signed a request of this method and path, and what. What it signed of the body is compared when that is read.
+    pub(super) async fn signer(
+        &self,
+        platform: &Platform,
+        token: &str,
+        asked: (&str, &str),
+        lookup: &impl Fn() -> Result<(), Problem>,
+        count: &impl Fn() -> Result<(), Problem>,
+    ) -> Result<(Arc<AgentIdentity>, RequestClaims), Problem> {
+        let refused =
+            || Problem::new(Kind::Unauthorized, "the key is unknown or revoked, or did not sign this");
+        let bad = |why: &str| Err(Problem::new(Kind::Unauthorized, format!("the signature is {why}")));
+        let Some(key) = signature::key_of(token) else {
+            count()?;
+            return Err(refused());
+        };
+        let Some(agent) = self.holder(platform, &key, lookup).await? else {
+            count()?;
+            return Err(refused());
+        };
+        let Ok(claims) = agent.key.verify_request(token) else {
+            count()?;
+            return Err(refused());
+        };
+        if claims.issuer != agent.id {
+            return bad("another agent's than its key");
+        }
+        if claims.audience != signature::audience(&platform.installation.public_key) {
+            return bad("for another installation");
+        }
+        if (claims.method.as_str(), claims.path.as_str()) != asked {
+            return bad("for another request");
+        }
+        let now = platform.now().micros() / MICROS_PER_SECOND;
+        if claims.issued > now.saturating_add(LEEWAY_SECONDS)
+            || claims.expires < now.saturating_sub(LEEWAY_SECONDS)
+        {
+            let off = claims.issued.saturating_sub(now);
+            let detail = format!("the signature is {off} s off the service's time, which the answer tells");
+            return Err(Problem::new(Kind::ClockSkew, detail));
+        }
+        Ok((agent, claims))
+    }
+
+    /// Whose key it is, if it still holds.
+    pub(super) async fn holder(
+        &self,
+        platform: &Platform,
+        key: &str,
+        lookup: &impl Fn() -> Result<(), Problem>,
+    ) -> Result<Option<Arc<AgentIdentity>>, Problem> {
+        let now = platform.now();
+        {
+            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let there = kept.get(key).filter(|there| (0..KEPT_US).contains(&now.micros_since(there.asked)));
+            if let Some(there) = there {
+                return Ok(there.agent.clone());
+            }
+        }
+        lookup()?;
+        let agent = identify_key(platform, key).await?.map(Arc::new);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT_MAX {
+            kept.retain(|_, each| (0..KEPT_US).contains(&now.micros_since(each.asked)));
+        }
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(key.to_owned(), KeptKey { agent: agent.clone(), asked: now });
+        Ok(agent)
+    }
+
+    /// Forgets all answers: an agent was revoked here.
+    pub(super) fn forget(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The signed token of an agent's request; none where the header holds something else.
+pub(super) fn agent_token(header: Option<&str>) -> Option<&str> {
+    let (scheme, rest) = header?.split_once(' ')?;
+    let text = rest.trim();
+    // A bearer token of ours has no dot.
+    let is_signed =
+        scheme.eq_ignore_ascii_case("bearer") && text.bytes().filter(|byte| *byte == b'.').count() == 2;
+    is_signed.then_some(text)
 }
 
 /// How often tokens and addresses may ask.

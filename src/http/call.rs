@@ -15,9 +15,12 @@ use super::server::Service;
 use crate::domain::access::{Grants, Permission};
 use crate::domain::ids::Name;
 use crate::services::access::{Caller, View};
-use crate::services::ctx::Platform;
+use crate::services::agents::AgentIdentity;
+use crate::services::ctx::{Asked, Platform};
 use crate::services::error::ServiceError;
+use crate::wire::agent_v1::BATCH_TYPE;
 use crate::wire::body::{hash, hex};
+use crate::wire::signature::RequestClaims;
 
 /// The methods that are answered. HEAD goes with GET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +72,8 @@ pub enum Takes {
     Toml,
     /// Files as `multipart/form-data`.
     Files,
+    /// A batch as it was signed: `application/zstd`.
+    Batch,
 }
 
 impl Takes {
@@ -82,6 +87,7 @@ impl Takes {
             Self::JsonOrToml => &["application/json", "application/toml"],
             Self::Toml => &["application/toml"],
             Self::Files => &["multipart/form-data"],
+            Self::Batch => &[BATCH_TYPE],
         }
     }
 }
@@ -123,6 +129,16 @@ pub(super) enum Body {
     /// A file, and what it is: `csv` or `toml`.
     Text(String),
     Files(super::v1::imports::Upload),
+    /// As it came.
+    Bytes(Vec<u8>),
+}
+
+/// What an agent signed of its request.
+#[derive(Debug, Clone)]
+pub(super) struct Signed {
+    pub(super) claims: RequestClaims,
+    /// The token itself, which is kept.
+    pub(super) token: String,
 }
 
 /// A request.
@@ -130,9 +146,15 @@ pub(super) struct Call {
     pub(super) service: Arc<Service>,
     pub(super) route: &'static Route,
     pub(super) caller: Option<Caller>,
+    /// The request's id.
+    pub(super) request: String,
     pub(super) parameters: Vec<(String, String)>,
     pub(super) query: Query,
     pub(super) body: Body,
+    /// SHA-256 of the body's bytes.
+    pub(super) digest: [u8; 32],
+    /// Where an agent asks.
+    pub(super) signed: Option<Signed>,
     pub(super) if_match: Option<String>,
     /// Whether an answer may be gzip.
     pub(super) takes_gzip: bool,
@@ -151,6 +173,19 @@ impl Call {
         Ok(self.granted()?.0.identity().grants.clone())
     }
 
+    /// What an agent asks for its own node: on whose behalf, who it is, and what it signed of this body.
+    pub(super) fn own_node(&self) -> Result<(Platform, Arc<AgentIdentity>, Signed), Problem> {
+        let (caller, permission) = self.granted()?;
+        let (platform, agent) = caller.own_node(permission)?;
+        match &self.signed {
+            Some(signed) if signed.claims.body_hash == self.digest => {
+                Ok((platform.clone(), Arc::clone(agent), signed.clone()))
+            }
+            Some(_) => Err(Problem::new(Kind::Unauthorized, "the signature is of another body")),
+            None => Err(Problem::new(Kind::Unauthorized, "this is for agents, who sign what they ask")),
+        }
+    }
+
     /// Everybody's rows, where the route's permission is of a role that sees them.
     pub(super) fn platform(&self) -> Result<Platform, Problem> {
         let (caller, permission) = self.granted()?;
@@ -161,6 +196,11 @@ impl Call {
     pub(super) fn view(&self) -> Result<View<'_>, Problem> {
         let (caller, permission) = self.granted()?;
         Ok(caller.view(permission)?)
+    }
+
+    /// The request itself, for what is done on behalf of nobody who is known.
+    pub(super) fn asked(&self) -> Asked {
+        Asked { token: String::new(), request: self.request.clone(), idempotency: None }
     }
 
     /// A name in the path. What cannot be a name names nothing.
@@ -194,7 +234,7 @@ impl Call {
     pub(super) fn node(&mut self) -> Result<Node, Problem> {
         match std::mem::replace(&mut self.body, Body::Nothing) {
             Body::Json(node) => Ok(node),
-            Body::Nothing | Body::Text(_) | Body::Files(_) => {
+            Body::Nothing | Body::Text(_) | Body::Files(_) | Body::Bytes(_) => {
                 Err(Problem::new(Kind::UnsupportedMediaType, "a JSON body is needed"))
             }
         }

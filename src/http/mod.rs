@@ -26,7 +26,10 @@ pub use server::{Door, Running, start};
 pub use settings::Settings;
 
 use call::route;
-use v1::{audit, catalogue, derivation, fleet, imports, prices, reports, rules, states, tenants, tokens};
+use v1::{
+    agents, audit, catalogue, derivation, fleet, imports, prices, reports, rules, states, tenants, tokens,
+    usage,
+};
 
 use crate::domain::access::Permission as P;
 
@@ -80,6 +83,16 @@ pub const ROUTES: &[Route] = &[
     route(Method::Post,   "/api/v1/tokens",                             "createToken",         Access::Needs(P::TokensWrite),       Takes::Json,       run!(tokens::create)),
     route(Method::Get,    "/api/v1/tokens/{token}",                     "getToken",            Access::Needs(P::TokensRead),        Takes::Nothing,    run!(tokens::get)),
     route(Method::Post,   "/api/v1/tokens/{token}/revoke",              "revokeToken",         Access::Needs(P::TokensWrite),       Takes::Nothing,    run!(tokens::revoke)),
+    route(Method::Get,    "/api/v1/agents",                             "listAgents",          Access::Needs(P::AgentsRead),        Takes::Nothing,    run!(agents::list)),
+    route(Method::Post,   "/api/v1/agents/enrol",                       "enrol",               Access::Open,                        Takes::Json,       run!(agents::enrol)),
+    route(Method::Put,    "/api/v1/agents/self/inventory",              "putInventory",        Access::Needs(P::UsageSend),         Takes::Json,       run!(agents::put_inventory)),
+    route(Method::Get,    "/api/v1/agents/{agent}",                     "getAgent",            Access::Needs(P::AgentsRead),        Takes::Nothing,    run!(agents::get)),
+    route(Method::Post,   "/api/v1/agents/{agent}/revoke",              "revokeAgent",         Access::Needs(P::AgentsWrite),       Takes::Nothing,    run!(agents::revoke)),
+    route(Method::Get,    "/api/v1/enrolment-tokens",                   "listEnrolmentTokens", Access::Needs(P::AgentsRead),        Takes::Nothing,    run!(agents::list_enrolments)),
+    route(Method::Post,   "/api/v1/enrolment-tokens",                   "createEnrolmentToken",Access::Needs(P::AgentsWrite),       Takes::Json,       run!(agents::create_enrolment)),
+    route(Method::Post,   "/api/v1/usage/batches",                      "sendBatch",           Access::Needs(P::UsageSend),         Takes::Batch,      run!(usage::take_batch)),
+    route(Method::Post,   "/api/v1/usage/skips",                        "sendSkip",            Access::Needs(P::UsageSend),         Takes::Json,       run!(usage::skip)),
+    route(Method::Get,    "/api/v1/usage/windows",                      "listWindows",         Access::Needs(P::UsageRead),         Takes::Nothing,    run!(usage::list_windows)),
     route(Method::Get,    "/api/v1/audit",                              "listAudit",           Access::Needs(P::AuditRead),         Takes::Nothing,    run!(audit::list)),
     route(Method::Get,    "/api/v1/findings",                           "listFindings",        Access::Needs(P::FindingsRead),      Takes::Nothing,    run!(audit::findings)),
     route(Method::Get,    "/api/v1/derivation",                         "getDerivation",       Access::Needs(P::DerivationRead),    Takes::Nothing,    run!(derivation::get)),

@@ -35,7 +35,7 @@ struct Entry {
 const JSON: &str = "application/json";
 
 /// In the order in which a reader meets them.
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 12] = [
     ("Reports", "What it comes to."),
     ("Imports", "Histories of who held what, uploaded as tables."),
     ("Fleet", "Nodes, pools, devices, their in-service intervals and declared states."),
@@ -43,6 +43,8 @@ const TAGS: [(&str, &str); 10] = [
     ("Mapping rules", "From evidence to tenant and project."),
     ("Prices", "What a GPU-hour costs, and by which policy a slice is a share of one."),
     ("Catalogue", "What boards, MIG profiles and vGPU types are."),
+    ("Agents", "Who reports: agents sign each request with the key that they were enrolled with."),
+    ("Usage", "What agents report."),
     ("Tokens", "Who may ask for what."),
     ("Audit", "Who changed what, and what someone should know."),
     ("Service", "The process itself: health, figures, and how far deriving is."),
@@ -370,6 +372,58 @@ fn entry(operation: &str) -> Option<Entry> {
         "revokeToken" => Entry {
             problems: &[404],
             ..plain("Tokens", "Revoke a token, everywhere within seconds", schema("Token"))
+        },
+        "listAgents" => list("Agents", "Agents, with what came from them last", "Agent"),
+        "getAgent" => Entry { problems: &[404], ..plain("Agents", "An agent", schema("Agent")) },
+        "revokeAgent" => Entry {
+            problems: &[404],
+            ..plain("Agents", "Revoke an agent's key, everywhere within seconds", schema("Agent"))
+        },
+        "listEnrolmentTokens" => list("Agents", "Enrolment tokens, without their texts", "EnrolmentToken"),
+        "createEnrolmentToken" => made(
+            "Agents",
+            "Make a token by which one node is enrolled; its text is answered once and kept nowhere",
+            "NewEnrolmentToken",
+            "MadeEnrolmentToken",
+        ),
+        "enrol" => Entry {
+            body: Some("Enrol"),
+            problems: &[401],
+            ..plain(
+                "Agents",
+                "Become a node's agent, by an enrolment token; the same key is answered alike again",
+                schema("Enrolled"),
+            )
+        },
+        "putInventory" => Entry {
+            body: Some("AgentInventory"),
+            ..plain(
+                "Agents",
+                "Say what one's node has. New devices come into service; nothing leaves it",
+                schema("InventoryTaken"),
+            )
+        },
+        "sendBatch" => plain(
+            "Usage",
+            "Send a batch: a zstd frame of `usage_v1`, with its place in the stream signed in the token",
+            schema("Acknowledgement"),
+        ),
+        "sendSkip" => Entry {
+            body: Some("Skip"),
+            ..plain("Usage", "Say that numbers of a stream will never come", schema("Acknowledgement"))
+        },
+        "listWindows" => Entry {
+            parameters: pages_and(vec![
+                query("node", name(), "The node."),
+                query("from", instant(), "From when."),
+                query("to", instant(), "Until when; at most 31 days later."),
+            ]),
+            problems: &[404, 422],
+            ..list(
+                "Usage",
+                "What was reported of a node, as it was: of all, or of one's own tenant",
+                "Window",
+            )
         },
         "listAudit" => list("Audit", "Who changed what, the newest first", "AuditEntry"),
         "listFindings" => Entry {
@@ -706,6 +760,94 @@ fn schemas() -> Value {
     );
     add("Token", object(token));
     add("MadeToken", object(made_token));
+    let refusal = object(json!({ "pointer": text(), "reason": text() }));
+    add(
+        "Agent",
+        object(json!({
+            "id": text(), "node": text(), "version": text(), "enrolled": shown_instant(), "revoked": text_or_null(),
+            "last_seen": text_or_null(), "reported_to": text_or_null(), "clock_offset_us": integer_or_null(),
+            "inventory": {},
+        })),
+    );
+    let enrolment = json!({
+        "id": text(), "nodes": text(), "since": shown_instant(), "replaces": { "type": "boolean" },
+        "created": shown_instant(), "created_by": text(), "expires": shown_instant(), "used": text_or_null(),
+    });
+    let mut made_enrolment = enrolment.clone();
+    if let Some(fields) = made_enrolment.as_object_mut() {
+        fields.insert("secret".to_owned(), text_or_null());
+    }
+    add("EnrolmentToken", object(enrolment));
+    add("MadeEnrolmentToken", object(made_enrolment));
+    add(
+        "NewEnrolmentToken",
+        body(
+            &["nodes"],
+            json!({
+                "nodes": {
+                    "type": "string", "minLength": 1, "maxLength": 256,
+                    "description": "The nodes that may use it; `*` stands for any letters.",
+                },
+                "since": or_null(instant()), "replaces": or_null(json!({ "type": "boolean" })),
+                "seconds": or_null(json!({ "type": "integer", "minimum": 1, "maximum": 3_600 })),
+            }),
+        ),
+    );
+    add(
+        "Enrol",
+        body(
+            &["token", "node", "public_key", "version"],
+            json!({
+                "token": text(), "node": name(), "version": text(),
+                "public_key": { "type": "string", "pattern": "^[0-9a-f]{64}$", "description": "Ed25519, hexadecimal." },
+            }),
+        ),
+    );
+    add("Enrolled", object(json!({ "agent": text(), "node": text(), "audience": text() })));
+    add(
+        "AgentInventory",
+        body(
+            &["counter", "at", "version", "devices"],
+            json!({
+                "counter": { "type": "integer", "minimum": 1, "maximum": i64::MAX },
+                "at": { "type": "integer", "minimum": 0, "description": "Microseconds since 1970 UTC." },
+                "version": text(), "driver": text_or_null(),
+                "devices": { "type": "array", "maxItems": 1_024, "items": body(&["uuid", "model"], json!({
+                    "uuid": name(), "model": name(), "memory_mib": integer_or_null(), "index": integer_or_null(),
+                    "pci": or_null(name()), "serial": or_null(name()),
+                })) },
+            }),
+        ),
+    );
+    add(
+        "InventoryTaken",
+        object(json!({
+            "counter": integer(), "opened": integer(), "moved": integer(),
+            "refused": { "type": "array", "items": refusal.clone() },
+        })),
+    );
+    add(
+        "Skip",
+        body(&["from", "to", "reason"], json!({ "from": integer(), "to": integer(), "reason": name() })),
+    );
+    add(
+        "Acknowledgement",
+        object(json!({
+            "stream": text(), "sequence": integer(),
+            "outcome": words(["accepted", "set_aside", "duplicate", "duplicate_unverified", "ahead"]),
+            "mark": integer(), "accepted_rows": integer(), "refused": { "type": "array", "items": refusal },
+        })),
+    );
+    add(
+        "Window",
+        object(json!({
+            "kind": words(["held", "existed", "measured"]), "from": shown_instant(), "to": shown_instant(),
+            "gpu_uuid": text(), "mode": text(), "slice": text(), "slice_id": text_or_null(),
+            "evidence": { "type": "object", "additionalProperties": text() },
+            "active_nanos": integer_or_null(), "memory_byte_seconds": integer_or_null(),
+            "stream": text(), "sequence": integer(),
+        })),
+    );
     add(
         "AuditEntry",
         object(json!({

@@ -17,6 +17,7 @@ const FAULTS_TOLD: usize = 100;
 pub(super) enum Kind {
     Malformed,
     Unauthorized,
+    ClockSkew,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -35,9 +36,10 @@ pub(super) enum Kind {
 
 impl Kind {
     /// All kinds, as the document lists them.
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Malformed,
         Self::Unauthorized,
+        Self::ClockSkew,
         Self::Forbidden,
         Self::NotFound,
         Self::MethodNotAllowed,
@@ -57,7 +59,7 @@ impl Kind {
     pub(super) const fn status(self) -> u16 {
         match self {
             Self::Malformed => 400,
-            Self::Unauthorized => 401,
+            Self::Unauthorized | Self::ClockSkew => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
@@ -77,6 +79,7 @@ impl Kind {
         match self {
             Self::Malformed => ("malformed", "The request cannot be read"),
             Self::Unauthorized => ("unauthorized", "A valid token is needed"),
+            Self::ClockSkew => ("clock-skew", "The request was signed at another time"),
             Self::Forbidden => ("forbidden", "The token does not allow this"),
             Self::NotFound => ("not-found", "There is no such thing"),
             Self::MethodNotAllowed => ("method-not-allowed", "This cannot be done here"),

@@ -23,8 +23,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use super::ROUTES;
-use super::authn::{Limits, Tokens};
-use super::call::{Access, Body, Call, Method, Reply, Route, Takes};
+use super::authn::{AgentKeys, Limits, Tokens, agent_token};
+use super::call::{Access, Body, Call, Method, Reply, Route, Signed, Takes};
 use super::decode::{BodyReader, Encoding, Limits as BodyLimits};
 use super::json;
 use super::metrics::{Counted, Metrics};
@@ -33,10 +33,14 @@ use super::query::Query;
 use super::settings::Settings;
 use super::v1::derivation::Waits;
 use super::v1::imports::Upload;
+use crate::domain::access::Role;
 use crate::domain::ids::Name;
 use crate::services::access::{Caller, Identity};
+use crate::services::agents::{AgentIdentity, record_refusal};
 use crate::services::ctx::{Asked, IdempotencyKey, Platform};
 use crate::services::error::{Fault, ServiceError};
+use crate::services::intake::Intake;
+use crate::wire::agent_v1::{ENROL_PATH, TIME_HEADER};
 use crate::wire::body::hex;
 use crate::wire::token::{self, Minted};
 
@@ -60,7 +64,9 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Service {
     pub(super) platform: Platform,
     pub(super) tokens: Tokens,
-    limits: Limits,
+    pub(super) agents: AgentKeys,
+    pub(super) intake: Intake,
+    pub(super) limits: Limits,
     pub(super) metrics: Metrics,
     pub(super) imports: Arc<Semaphore>,
     /// Reports that are made at once: each holds all its groups in memory.
@@ -192,6 +198,8 @@ pub fn start(platform: &Platform, door: Door) -> Result<Running, ServiceError> {
     let service = Arc::new(Service {
         platform: platform.clone(),
         tokens: Tokens::new(&token, &platform.actor),
+        agents: AgentKeys::default(),
+        intake: Intake::start(platform, &tokio::runtime::Handle::current()),
         limits: Limits::new(&settings),
         metrics: Metrics::new()?,
         imports: Arc::new(Semaphore::new(IMPORTS_AT_ONCE)),
@@ -314,6 +322,8 @@ struct Exchange {
     if_none_match: Option<String>,
     began: i64,
     actor: String,
+    /// Whether the answer says what time it is: agents place what they saw by it.
+    tells_time: bool,
 }
 
 async fn answer(
@@ -334,6 +344,7 @@ async fn answer(
         if_none_match: header(headers, "If-None-Match").map(str::to_owned),
         began: service.platform.now().micros(),
         actor: String::new(),
+        tells_time: route == ENROL_PATH,
     };
     // Dropped with the handler, also where the client goes away and the framework gives it up.
     let counted = Counted::in_gauge(&service.metrics.in_flight);
@@ -346,7 +357,7 @@ async fn answer(
         }),
     };
     drop(counted);
-    let response = match result {
+    let mut response = match result {
         Ok(reply) => shape(reply, &exchange),
         Err(problem) => {
             if let Some(cause) = &problem.cause {
@@ -356,6 +367,9 @@ async fn answer(
             refuse(&problem, &exchange)
         }
     };
+    if exchange.tells_time {
+        put(response.headers_mut(), TIME_HEADER, &service.platform.now().micros().to_string());
+    }
     let status = response.status().as_u16();
     let micros = service.platform.now().micros().saturating_sub(exchange.began);
     service.metrics.answered(&exchange.method, route, status, micros);
@@ -406,20 +420,31 @@ async fn handle(
         let problem = Problem { allow: Some(allow()), ..Problem::new(Kind::MethodNotAllowed, detail) };
         return Err(count(problem));
     };
-    let caller = caller(service, route, headers, address, exchange, Count::First).await?;
+    let signed = signer(service, route, request, address, exchange).await?;
+    let is_agent = signed.is_some();
+    let caller = match is_agent {
+        true => None,
+        false => caller(service, route, headers, address, exchange, Count::First).await?,
+    };
     let (body, digest) = body(service, route, headers, payload).await?;
     // A body may take its time, and its sender's token may have been revoked meanwhile.
     let caller = match (route.takes, caller) {
         (Takes::Nothing, known) => known,
+        (_, _) if is_agent => None,
         (_, _) => self::caller(service, route, headers, address, exchange, Count::Again).await?,
     };
-    let caller = match caller {
-        Some((identity, asked)) => {
+    let (caller, signed) = match (caller, signed) {
+        (Some((identity, asked)), _) => {
             let identity = named(identity, headers);
             let asked = with_key(asked, headers, route, request, digest)?;
-            Some(Caller::new(&service.platform, identity, asked))
+            (Some(Caller::new(&service.platform, identity, asked)), None)
         }
-        None => None,
+        (None, Some((agent, signed))) => {
+            let asked = Asked { token: String::new(), request: exchange.id.clone(), idempotency: None };
+            let asked = with_key(asked, headers, route, request, digest)?;
+            (Some(Caller::of_agent(&service.platform, agent, asked)), Some(signed))
+        }
+        (None, None) => (None, None),
     };
     let mut parameters = Vec::new();
     for (name, value) in request.match_info().iter() {
@@ -430,9 +455,12 @@ async fn handle(
         service: Arc::clone(service),
         route,
         caller,
+        request: exchange.id.clone(),
         parameters,
         query: Query::parse(request.query_string()),
         body,
+        digest,
+        signed,
         // What is no text is no version that anybody gave, and must not look as if nothing had been said.
         if_match: headers.get("If-Match").map(|value| value.to_str().unwrap_or("\u{fffd}").to_owned()),
         takes_gzip: header(headers, "Accept-Encoding").is_some_and(|text| text.contains("gzip")),
@@ -489,6 +517,35 @@ async fn caller(
     Ok(Some((identity, asked)))
 }
 
+/// The agent that signed a request; none where somebody else asks.
+async fn signer(
+    service: &Service,
+    route: &Route,
+    request: &HttpRequest,
+    address: Option<IpAddr>,
+    exchange: &mut Exchange,
+) -> Result<Option<(Arc<AgentIdentity>, Signed)>, Problem> {
+    let Access::Needs(needed) = route.access else { return Ok(None) };
+    let Some(token) = agent_token(header(request.headers(), "Authorization")) else { return Ok(None) };
+    exchange.tells_time = true;
+    let count = || service.limits.address(address).inspect_err(|_| service.metrics.refused("address_rate"));
+    let lookup = || service.limits.lookup(address).inspect_err(|_| service.metrics.refused("address_rate"));
+    let asked = (route.method.word(), request.path());
+    let signer = service.agents.signer(&service.platform, token, asked, &lookup, &count).await;
+    let (agent, claims) = signer.inspect_err(|_| service.metrics.refused("token"))?;
+    exchange.actor.clone_from(&agent.id);
+    service.limits.token(&agent.id).inspect_err(|_| service.metrics.refused("token_rate"))?;
+    if !Role::Agent.may(needed) {
+        return Err(ServiceError::Forbidden { permission: needed.word() }.into());
+    }
+    if claims.node != agent.home.name.name {
+        let detail = format!("signed for node {}", claims.node);
+        record_refusal(&service.platform, &agent, detail).await?;
+        return Err(ServiceError::ForeignNode { own: agent.home.name.name.to_string() }.into());
+    }
+    Ok(Some((agent, Signed { claims, token: token.to_owned() })))
+}
+
 /// The operator's own token is that of all who work on this machine: their commands say who they are, as they do beside
 /// the database.
 fn named(identity: Arc<Identity>, headers: &HeaderMap) -> Arc<Identity> {
@@ -542,6 +599,7 @@ async fn body(
         }
         // A table takes no more memory than it is long.
         Takes::JsonOrCsv if media == "text/csv" => (4 * PACKED_MAX, 2 * UNPACKED_MAX),
+        Takes::Batch => (PACKED_MAX, PACKED_MAX),
         Takes::Nothing | Takes::Json | Takes::JsonOrCsv | Takes::JsonOrToml | Takes::Toml => {
             (PACKED_MAX, UNPACKED_MAX)
         }
@@ -579,6 +637,9 @@ async fn body(
     }
     let bytes = reader.whole().await?;
     let digest = Sha256::digest(&bytes).into();
+    if route.takes == Takes::Batch {
+        return Ok((Body::Bytes(bytes), digest));
+    }
     if *media == "application/json" {
         return Ok((Body::Json(json::parse(&bytes)?), digest));
     }

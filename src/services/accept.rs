@@ -79,7 +79,7 @@ pub async fn accept(
         batch,
         platform.now(),
     );
-    let mut taken = take_all(platform, vec![arrival]).await?;
+    let mut taken = take_all(platform, vec![Arc::new(arrival)]).await?;
     match taken.pop() {
         Some(answer) => answer,
         None => Err(StoreError::Abandoned.into()),
@@ -92,7 +92,7 @@ pub async fn accept(
 /// [`ServiceError`] where none of them was taken.
 pub async fn take_all(
     platform: &Platform,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<Arc<Arrival>>,
 ) -> Result<Vec<Result<Acknowledgement, ServiceError>>, ServiceError> {
     let (arrivals, now, zone) = (Arc::new(arrivals), platform.now(), platform.zone());
     platform
@@ -248,6 +248,11 @@ impl Arrival {
         Self { from, batch, contents, received, speaks_for_another }
     }
 
+    /// Bytes of its body.
+    pub(super) const fn size(&self) -> usize {
+        self.batch.body.len()
+    }
+
     /// Whether its body speaks for another node or pool than its signature.
     #[must_use]
     pub const fn speaks_for_another(&self) -> bool {
@@ -318,7 +323,7 @@ struct Taking<'a> {
 type Answers = Vec<Result<Acknowledgement, ServiceError>>;
 
 impl Taking<'_> {
-    async fn run(&self, arrivals: &[Arrival]) -> Result<Answers, ServiceError> {
+    async fn run(&self, arrivals: &[Arc<Arrival>]) -> Result<Answers, ServiceError> {
         check_zone(self.scope, self.tx, self.zone).await?;
         let homes = self.homes(arrivals).await?;
         for (arrival, home) in arrivals.iter().zip(&homes) {
@@ -354,7 +359,7 @@ impl Taking<'_> {
         Ok(answers)
     }
 
-    async fn homes(&self, arrivals: &[Arrival]) -> Result<Vec<Option<StoredScope>>, ServiceError> {
+    async fn homes(&self, arrivals: &[Arc<Arrival>]) -> Result<Vec<Option<StoredScope>>, ServiceError> {
         let mut homes = Vec::with_capacity(arrivals.len());
         for arrival in arrivals {
             homes.push(match &arrival.from.home {
@@ -368,7 +373,7 @@ impl Taking<'_> {
     /// The batches' streams, locked; a first batch opens its own.
     async fn streams(
         &self,
-        arrivals: &[Arrival],
+        arrivals: &[Arc<Arrival>],
         homes: &[Option<StoredScope>],
     ) -> Result<BTreeMap<Uuid, Stream>, ServiceError> {
         let ids: BTreeSet<Uuid> = arrivals.iter().map(|each| each.from.claims.stream).collect();

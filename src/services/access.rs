@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
+use super::agents::AgentIdentity;
 use super::ctx::{Asked, Changed, Platform, Record};
 use super::error::{Fault, ServiceError};
 use crate::domain::access::{Grants, Permission, Reach, Role};
@@ -68,6 +69,20 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// An agent, by the key that signed.
+    #[must_use]
+    pub fn agent(agent: &AgentIdentity) -> Self {
+        Self {
+            token: agent.id.clone(),
+            name: format!("agent of {}", agent.home.name.name),
+            grants: Grants::of(Role::Agent),
+            tenancy: None,
+            expires: None,
+        }
+    }
+}
+
 /// Whose rows a caller sees.
 #[derive(Debug, Clone, Copy)]
 pub enum View<'a> {
@@ -97,6 +112,7 @@ impl View<'_> {
 pub struct Caller {
     identity: Arc<Identity>,
     platform: Platform,
+    agent: Option<Arc<AgentIdentity>>,
 }
 
 impl Caller {
@@ -105,7 +121,26 @@ impl Caller {
     pub fn new(platform: &Platform, identity: Arc<Identity>, mut asked: Asked) -> Self {
         asked.token.clone_from(&identity.token);
         let platform = platform.on_behalf(identity.name.clone(), asked);
-        Self { identity, platform }
+        Self { identity, platform, agent: None }
+    }
+
+    /// An agent, by the key that signed its request.
+    #[must_use]
+    pub fn of_agent(platform: &Platform, agent: Arc<AgentIdentity>, asked: Asked) -> Self {
+        let caller = Self::new(platform, Arc::new(Identity::agent(&agent)), asked);
+        Self { agent: Some(agent), ..caller }
+    }
+
+    /// What an agent may do for its own node, and which that is.
+    ///
+    /// # Errors
+    /// [`ServiceError::Forbidden`], also for a token of an agent's role: it has no node.
+    pub fn own_node(&self, permission: Permission) -> Result<(&Platform, &Arc<AgentIdentity>), ServiceError> {
+        self.check(permission)?;
+        let agent = self.agent.as_ref();
+        agent
+            .map(|agent| (&self.platform, agent))
+            .ok_or(ServiceError::Forbidden { permission: permission.word() })
     }
 
     /// Who it is.
@@ -295,8 +330,10 @@ pub async fn make_token(
             Grants::of(new.role)
         }
     };
-    // Else a token that was narrowed to making tokens could make one that is not.
-    if let Some(beyond) = grants.permissions().into_iter().find(|each| !maker.may(*each)) {
+    // Else a token that was narrowed to making tokens could make one that is not. What agents may, they may by their keys
+    // alone, and by no token.
+    let beyond = |each: &Permission| *each != Permission::UsageSend && !maker.may(*each);
+    if let Some(beyond) = grants.permissions().into_iter().find(beyond) {
         let detail = format!("would have {}, which the token that makes it has not", beyond.word());
         faults.push(Fault::body("/scopes", detail));
     }

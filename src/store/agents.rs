@@ -286,7 +286,7 @@ pub async fn of_key(
     key_id: &str,
 ) -> Result<Option<(StoredAgent, [u8; 32])>, StoreError> {
     let sql = format!(
-        "SELECT {AGENT_COLUMNS}, k.public_key FROM agent_key k JOIN {AGENTS} ON a.agent_id = k.agent_id \
+        "SELECT {AGENT_COLUMNS}, k.public_key FROM {AGENTS} JOIN agent_key k ON k.agent_id = a.agent_id \
          WHERE k.key_id = $1 AND k.to_us IS NULL AND a.revoked_us IS NULL"
     );
     let Some(row) = tx.one(&sql, vec![key_id.into()]).await? else { return Ok(None) };

@@ -427,21 +427,66 @@ pub async fn batches_meeting(
                ORDER BY stream_id, sequence";
     let (start, end) = (span.start().micros(), span.end().micros());
     let values = vec![scope.stored().into(), (start - BATCH_SPAN_US_MAX).into(), end.into(), start.into()];
-    let rows = tx.all(sql, values).await?;
-    rows.iter()
-        .map(|row| {
-            let stream: String = row.get(0)?;
-            let stream = Uuid::parse_str(&stream).map_err(|error| StoreError::corrupt("a stream", error))?;
-            Ok(StoredBatch {
-                stream,
-                sequence: row.get(1)?,
-                span: Span::clamped(Instant::from_micros(row.get(2)?), Instant::from_micros(row.get(3)?)),
-                body: row.get(4)?,
-                body_hash: row.get(5)?,
-                refused: row.get(6)?,
-            })
-        })
-        .collect()
+    tx.all(sql, values).await?.iter().map(batch_of).collect()
+}
+
+/// Where in a node's journal, by time, a batch stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchPlace {
+    /// Its first instant.
+    pub from_us: i64,
+    /// Its stream.
+    pub stream: String,
+    /// Its number.
+    pub sequence: i64,
+}
+
+/// The readable batches of a scope that meet `span`, from one on, at most so many, in the order of their first instants;
+/// and whether each is an import's.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn batches_after(
+    _scope: &PlatformScope,
+    tx: &ReadTx,
+    scope: ScopeId,
+    span: Span,
+    from: Option<&BatchPlace>,
+    limit: i64,
+) -> Result<Vec<(StoredBatch, bool)>, StoreError> {
+    let sql = "SELECT b.stream_id, b.sequence, b.from_us, b.to_us, b.body, b.body_hash, b.refused, s.import_number \
+               FROM usage_batch b JOIN usage_stream s ON s.stream_id = b.stream_id \
+               WHERE b.scope_id = $1 AND b.from_us >= $2 AND b.from_us < $3 AND b.to_us > $4 \
+               AND (b.from_us, b.stream_id, b.sequence) >= ($5, $6, $7) AND b.set_aside IS NULL \
+               ORDER BY b.from_us, b.stream_id, b.sequence LIMIT $8";
+    let (start, end) = (span.start().micros(), span.end().micros());
+    let (from_us, stream, sequence) = match from {
+        Some(place) => (place.from_us, place.stream.as_str(), place.sequence),
+        None => (i64::MIN, "", 0),
+    };
+    let values = vec![
+        scope.stored().into(),
+        start.saturating_sub(BATCH_SPAN_US_MAX).into(),
+        end.into(),
+        start.into(),
+        from_us.into(),
+        stream.into(),
+        sequence.into(),
+        limit.into(),
+    ];
+    tx.all(sql, values).await?.iter().map(|row| Ok((batch_of(row)?, row.get::<i64>(7)? > 0))).collect()
+}
+
+fn batch_of(row: &super::unit::Row) -> Result<StoredBatch, StoreError> {
+    let stream: String = row.get(0)?;
+    Ok(StoredBatch {
+        stream: Uuid::parse_str(&stream).map_err(|error| StoreError::corrupt("a stream", error))?,
+        sequence: row.get(1)?,
+        span: Span::clamped(Instant::from_micros(row.get(2)?), Instant::from_micros(row.get(3)?)),
+        body: row.get(4)?,
+        body_hash: row.get(5)?,
+        refused: row.get(6)?,
+    })
 }
 
 /// How many batches and rows the journal holds.

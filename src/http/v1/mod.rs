@@ -1,5 +1,6 @@
 //! `/api/v1`: one file a resource. A handler parses, calls one service, and shapes its answer.
 
+pub(super) mod agents;
 pub(super) mod audit;
 pub(super) mod catalogue;
 pub(super) mod derivation;
@@ -11,3 +12,4 @@ pub(super) mod rules;
 pub(super) mod states;
 pub(super) mod tenants;
 pub(super) mod tokens;
+pub(super) mod usage;

@@ -47,7 +47,7 @@ pub(in crate::http) async fn publish(mut call: Call) -> Result<Reply, Problem> {
             pricing::publish(&platform, &file, pricing::version_of(&file, &text)?, seen).await?
         }
         Body::Json(node) => pricing::publish(&platform, &file, version(&node)?, seen).await?,
-        Body::Nothing | Body::Files(_) => return Err(Problem::not_found()),
+        Body::Nothing | Body::Files(_) | Body::Bytes(_) => return Err(Problem::not_found()),
     };
     let end = (outcome.effective.end() != Instant::MAX).then(|| outcome.effective.end().to_string());
     let shown = serde_json::json!({

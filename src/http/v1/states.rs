@@ -62,7 +62,7 @@ pub(in crate::http) async fn declare(mut call: Call) -> Result<Reply, Problem> {
                 ended => ended?,
             }
         }
-        Body::Nothing | Body::Files(_) => return Err(Problem::not_found()),
+        Body::Nothing | Body::Files(_) | Body::Bytes(_) => return Err(Problem::not_found()),
     };
     Reply::json(&serde_json::json!({
         "lines": outcome.lines,

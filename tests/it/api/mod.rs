@@ -1,6 +1,7 @@
 //! The service as those who speak HTTP to it know it, on both databases.
 
 mod access;
+mod agents;
 mod contract;
 mod edges;
 mod fleet;

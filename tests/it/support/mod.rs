@@ -1,5 +1,6 @@
 //! What several test modules share: databases to test on, and our own source to look at.
 
+pub mod agent;
 pub mod api;
 pub mod platform;
 pub mod postgres;
