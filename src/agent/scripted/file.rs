@@ -71,7 +71,7 @@ pub(super) struct PartFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HabitFile {
-    /// Evidence by its words. `{n}` is the number of the stay.
+    /// Evidence by its words. `{n}` is the number of the stay, `{on}` what is held.
     pub(super) who: BTreeMap<String, String>,
     /// `device`, `device.part` or `device.part.vgpu`, each counted from 0.
     pub(super) on: Vec<String>,

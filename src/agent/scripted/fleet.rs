@@ -1,6 +1,7 @@
 //! A node of a fleet file, read and checked: what is there at any instant.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::agent::source::DeviceInfo;
 use crate::domain::device::SharingMode;
@@ -102,6 +103,19 @@ pub(super) struct Habit {
 
 /// Where the number of a stay stands in evidence.
 pub(super) const NUMBER: &str = "{n}";
+/// Where what is held stands in evidence.
+pub(super) const ON: &str = "{on}";
+
+impl fmt::Display for Target {
+    /// As it may stand in a pod's name: `0`, `0-3`, `0-3-1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            None => write!(f, "{}", self.device),
+            Some((part, 0)) => write!(f, "{}-{part}", self.device),
+            Some((part, vgpu)) => write!(f, "{}-{part}-{vgpu}", self.device),
+        }
+    }
+}
 
 impl Habit {
     /// The number of its stay at an instant; none: it is not there.
@@ -115,9 +129,11 @@ impl Habit {
         if is_busy { self.busy } else { self.idle }
     }
 
-    /// What is seen of it during a stay. Names were checked with the longest number.
-    pub(super) fn evidence(&self, stay: i64) -> Evidence {
-        let fill = |text: &String| Name::parse(&text.replace(NUMBER, &stay.to_string())).ok();
+    /// What is seen of it on what it holds during a stay. Names were checked with the longest values.
+    pub(super) fn evidence(&self, stay: i64, on: Target) -> Evidence {
+        let fill = |text: &String| {
+            Name::parse(&text.replace(NUMBER, &stay.to_string()).replace(ON, &on.to_string())).ok()
+        };
         self.who.iter().filter_map(|(field, text)| fill(text).map(|name| (*field, name))).collect()
     }
 

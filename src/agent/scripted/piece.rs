@@ -67,12 +67,11 @@ impl Piece {
         for habit in &node.habits {
             let Some(stay) = habit.stay(at) else { continue };
             let rate = Rate { activity: habit.activity(at), memory_bytes: habit.memory_bytes };
-            let evidence = habit.evidence(stay);
             for target in &habit.on {
                 let Some(device) = node.devices.get(target.device) else { continue };
                 let Some(slice) = device.slice(target.part, habit.own_size.as_ref(), at) else { continue };
                 if let Some(claims) = claims.get_mut(target.device) {
-                    claims.push(Claim { slice, evidence: evidence.clone(), rate });
+                    claims.push(Claim { slice, evidence: habit.evidence(stay, *target), rate });
                 }
             }
         }
@@ -158,7 +157,14 @@ impl Device {
         let of_slice = |at: usize| Meter { slice: at, holder: None };
         let of_holder = |(at, holder): (usize, &Holder)| Meter { slice: holder.slice, holder: Some(at) };
         let (meters, rates) = match self.metering {
-            Metering::Slices => ((0..slices.len()).map(of_slice).collect(), of_slices),
+            Metering::Slices => {
+                // What others lie inside is measured by them.
+                let is_parent = |slice: &Slice| {
+                    slice.id.is_some() && slices.iter().any(|each| each.parent == slice.id)
+                };
+                let all = slices.iter().zip(of_slices).enumerate();
+                all.filter(|(_, (slice, _))| !is_parent(slice)).map(|(at, (_, rate))| (of_slice(at), rate)).unzip()
+            }
             Metering::Holders => (holders.iter().enumerate().map(of_holder).collect(), of_holders),
             Metering::Nothing => (Vec::new(), Vec::new()),
         };

@@ -6,7 +6,7 @@ use toml::Spanned;
 use uuid::Uuid;
 
 use super::file::{BurstsFile, DeviceFile, FaultFile, FaultKind, FleetFile, HabitFile, NodeFile};
-use super::fleet::{Device, Epoch, Habit, Metering, NUMBER, Node, Target};
+use super::fleet::{Device, Epoch, Habit, Metering, NUMBER, Node, ON, Target};
 use super::layout::{self, Board};
 use super::when::{Bursts, Hours, Schedule, mixed, parse_length};
 use crate::agent::source::DeviceInfo;
@@ -451,7 +451,9 @@ fn who(place: &Place<'_>, file: &HabitFile) -> Result<Vec<(EvidenceField, String
         if field.is_declaration() {
             return Err(place.refuse(&key, "says who pays, which no agent may"));
         }
-        place.name(&key, &text.replace(NUMBER, &i64::MIN.to_string()))?;
+        let longest = Target { device: u16::MAX.into(), part: Some((u16::MAX, u16::MAX)) };
+        let text_of = text.replace(NUMBER, &i64::MIN.to_string()).replace(ON, &longest.to_string());
+        place.name(&key, &text_of)?;
         who.push((field, text.clone()));
     }
     if who.is_empty() { Err(place.refuse("who", "has nothing in it")) } else { Ok(who) }
