@@ -110,8 +110,7 @@ impl ServerClock {
     /// assumed, which is wrong by half the round trip at most.
     pub fn observe(&mut self, sent: &Reading, received: &Reading, server_micros: i64) -> Observed {
         let round_trip_micros = received.monotonic_micros().saturating_sub(sent.monotonic_micros());
-        let is_instant =
-            (Instant::MIN..Instant::MAX).contains(&Instant::from_micros(server_micros));
+        let is_instant = (Instant::MIN..Instant::MAX).contains(&Instant::from_micros(server_micros));
         if sent.boot != received.boot || round_trip_micros < 0 || !is_instant {
             return Observed::Refused;
         }
@@ -131,7 +130,8 @@ impl ServerClock {
             self.replies.remove(0);
         }
         self.replies.push(reply);
-        let best = self.replies.iter().min_by_key(|each| each.round_trip_micros).unwrap_or(&reply).offset_micros;
+        let best =
+            self.replies.iter().min_by_key(|each| each.round_trip_micros).unwrap_or(&reply).offset_micros;
         let moved = best.saturating_add(received.monotonic_micros()).saturating_sub(now.micros());
         let outcome = match known {
             Some(old) if best.saturating_sub(old).saturating_abs() < STEP_MIN_MICROS => Observed::Kept,
@@ -209,7 +209,8 @@ mod tests {
             let clock = told(wrong);
             let later = reading("a", 160 * SECOND, SERVER + wrong + 60 * SECOND);
             assert_eq!(clock.now(&later).micros(), SERVER + 60 * SECOND, "{wrong}");
-            let span = Span::clamped(Instant::from_micros(SERVER), Instant::from_micros(SERVER + 59 * SECOND));
+            let span =
+                Span::clamped(Instant::from_micros(SERVER), Instant::from_micros(SERVER + 59 * SECOND));
             let row = clock.evidence(span, &later);
             assert_eq!(row.offset_micros, -wrong);
             assert_eq!(row.wall_micros + row.offset_micros, SERVER + 59 * SECOND);

@@ -164,7 +164,8 @@ impl Builder<'_, '_> {
     fn finish(self) -> Result<Epoch, ScriptError> {
         let refuse = |reason: String| self.place.refuse("layout", reason);
         if !self.instances.is_empty() {
-            let mig = Catalogue::embedded().board(&self.board.info.model).and_then(|board| board.mig.as_ref());
+            let mig =
+                Catalogue::embedded().board(&self.board.info.model).and_then(|board| board.mig.as_ref());
             let mig = mig.ok_or_else(|| refuse("is of a board that MIG cannot cut".to_owned()))?;
             examine(mig, &self.instances, Weighting::DEFAULT)
                 .map_err(|error| refuse(format!("cannot be: {error}")))?;
@@ -182,7 +183,8 @@ impl Builder<'_, '_> {
                     return Err(refuse(format!("has {count} × {name}, and there is room for {most}")));
                 }
             }
-            let taken = self.vgpus.values().map(|(count, vgpu)| u64::from(*count) * u64::from(vgpu.framebuffer_mib));
+            let taken =
+                self.vgpus.values().map(|(count, vgpu)| u64::from(*count) * u64::from(vgpu.framebuffer_mib));
             let (taken, room) = (taken.fold(0, u64::saturating_add), self.board.info.memory_mib);
             if is_mixed && taken > u64::from(room) {
                 return Err(refuse(format!("takes {taken} MiB of framebuffer, and the board has {room}")));

@@ -66,10 +66,15 @@ impl ScriptedSource {
     /// within a year.
     #[must_use]
     pub fn next_change(&self, after: Instant) -> Option<Instant> {
+        self.next_change_before(after, after.plus_micros(HORIZON_MICROS))
+    }
+
+    /// The same, if it comes before `end`. It looks no further.
+    #[must_use]
+    pub fn next_change_before(&self, after: Instant, end: Instant) -> Option<Instant> {
         let mut piece = Piece::at(&self.node, after, None);
         let first: Vec<Arc<Standing>> = piece.devices.iter().map(|each| Arc::clone(&each.standing)).collect();
-        let horizon = after.plus_micros(HORIZON_MICROS);
-        while piece.span.end() < horizon {
+        while piece.span.end() < end {
             piece = Piece::at(&self.node, piece.span.end(), Some(&piece));
             let now = piece.devices.iter().map(|each| &each.standing);
             if now.zip(&first).any(|(now, first)| !Arc::ptr_eq(now, first) && now != first) {
@@ -140,7 +145,9 @@ impl Source for ScriptedSource {
         if let Some(since) = sample.since {
             let span = Span::clamped(since, at);
             for (look, device) in sample.devices.iter_mut().zip(&self.node.devices) {
-                if device.metering == Metering::Holders && device.hidden.iter().any(|hidden| hidden.meets(span)) {
+                if device.metering == Metering::Holders
+                    && device.hidden.iter().any(|hidden| hidden.meets(span))
+                {
                     look.amounts.clear();
                     look.newcomers.clear();
                 }

@@ -159,11 +159,12 @@ impl Device {
         let (meters, rates) = match self.metering {
             Metering::Slices => {
                 // What others lie inside is measured by them.
-                let is_parent = |slice: &Slice| {
-                    slice.id.is_some() && slices.iter().any(|each| each.parent == slice.id)
-                };
+                let is_parent =
+                    |slice: &Slice| slice.id.is_some() && slices.iter().any(|each| each.parent == slice.id);
                 let all = slices.iter().zip(of_slices).enumerate();
-                all.filter(|(_, (slice, _))| !is_parent(slice)).map(|(at, (_, rate))| (of_slice(at), rate)).unzip()
+                all.filter(|(_, (slice, _))| !is_parent(slice))
+                    .map(|(at, (_, rate))| (of_slice(at), rate))
+                    .unzip()
             }
             Metering::Holders => (holders.iter().enumerate().map(of_holder).collect(), of_holders),
             Metering::Nothing => (Vec::new(), Vec::new()),

@@ -133,8 +133,7 @@ struct NodeReader<'a> {
 
 impl NodeReader<'_> {
     fn read(&self, place: &Place<'_>, file: &NodeFile, driver: Option<Name>) -> Result<Node, ScriptError> {
-        let mut node =
-            Node { driver, devices: Vec::new(), habits: Vec::new(), replays: Vec::new() };
+        let mut node = Node { driver, devices: Vec::new(), habits: Vec::new(), replays: Vec::new() };
         if file.devices.is_empty() {
             return Err(place.refuse("device", "has nothing in it"));
         }
@@ -179,7 +178,8 @@ impl NodeReader<'_> {
             Some(uuid) => place.name("uuid", uuid)?,
             None => place.name("uuid", &format!("GPU-{}", self.uuid(&format!("device {number}"))))?,
         };
-        let named = |key, text: &Option<String>| text.as_deref().map(|text| place.name(key, text)).transpose();
+        let named =
+            |key, text: &Option<String>| text.as_deref().map(|text| place.name(key, text)).transpose();
         let info = DeviceInfo {
             uuid,
             model,
@@ -206,7 +206,9 @@ impl NodeReader<'_> {
                 SliceSize::OneOf(replicas)
             }
             (SharingMode::TimeSlicing, Some(replicas)) => {
-                return Err(place.refuse("replicas", format!("{replicas} is not between 1 and {REPLICAS_MAX}")));
+                return Err(
+                    place.refuse("replicas", format!("{replicas} is not between 1 and {REPLICAS_MAX}"))
+                );
             }
             (SharingMode::TimeSlicing, None) => SliceSize::Even,
             (_, Some(_)) => return Err(place.refuse("replicas", "is of time_slicing only")),
@@ -243,10 +245,8 @@ impl NodeReader<'_> {
 
     fn fault(&self, place: &Place<'_>, file: &FaultFile, node: &mut Node) -> Result<(), ScriptError> {
         let at = self.instant(place, "at", &file.at)?;
-        let has_length = matches!(
-            file.kind,
-            FaultKind::Lost | FaultKind::HoldersHidden | FaultKind::BufferReplayed
-        );
+        let has_length =
+            matches!(file.kind, FaultKind::Lost | FaultKind::HoldersHidden | FaultKind::BufferReplayed);
         let length = match (has_length, &file.lasts) {
             (true, Some(text)) => length(place, "for", text)?.saturating_mul(MICROS_PER_SECOND),
             (true, None) => return Err(place.refuse("for", "is missing: how long does it last?")),
@@ -313,7 +313,9 @@ impl NodeReader<'_> {
             return Err(place.refuse("layout", "or `scheduler` is missing: what changes?"));
         }
         let mut next = Epoch { from: at, scheduler, ..last.clone() };
-        for slice in next.slices.iter_mut().filter(|slice| slice.scheduler.is_some() || last.scheduler.is_none()) {
+        for slice in
+            next.slices.iter_mut().filter(|slice| slice.scheduler.is_some() || last.scheduler.is_none())
+        {
             if matches!(slice.mode, SharingMode::Vgpu | SharingMode::MigVgpu) {
                 slice.scheduler = scheduler;
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::source::Presence;
-use crate::domain::usage::{CoverageOf, VgpuScheduler};
+use crate::domain::usage::VgpuScheduler;
 
 const SMALL: &str = include_str!("../../../tests/fixtures/agent/small.toml");
 const DENSE: &str = include_str!("../../../tests/fixtures/agent/dense.toml");
@@ -237,10 +237,12 @@ fn each_mode_has_its_slices() {
     assert_eq!(slices("mode = \"time_slicing\"\nreplicas = 4", &on("0", ""))[0].path(), "time_slicing/1of4");
     assert_eq!(slices("mode = \"time_slicing\"", &on("0", ""))[0].path(), "time_slicing/even");
     assert_eq!(slices("mode = \"mps\"", &on("0", "percent = 25"))[0].path(), "mps/25percent");
-    let vgpu = "mode = \"vgpu\"\nscheduler = \"equal_share\"\nlayout = [{ vgpu = \"H100XM-20C\", count = 4 }]";
+    let vgpu =
+        "mode = \"vgpu\"\nscheduler = \"equal_share\"\nlayout = [{ vgpu = \"H100XM-20C\", count = 4 }]";
     let vgpus = slices(vgpu, &on("0.0.3", ""));
     assert_eq!((vgpus.len(), vgpus[3].scheduler), (4, Some(VgpuScheduler::EqualShare)));
-    let nested = "mode = \"mig_vgpu\"\nlayout = [{ profile = \"3g.40gb\", start = 0, vgpu = \"H100XM-3-40C\" }]";
+    let nested =
+        "mode = \"mig_vgpu\"\nlayout = [{ profile = \"3g.40gb\", start = 0, vgpu = \"H100XM-3-40C\" }]";
     let nested = slices(nested, &on("0.0", ""));
     assert_eq!(nested[0].path(), "mig/3g.40gb");
     assert_eq!((nested[1].path().as_str(), &nested[1].parent), ("mig_vgpu/H100XM-3-40C", &nested[0].id));
@@ -249,7 +251,8 @@ fn each_mode_has_its_slices() {
 #[test]
 fn a_scheduler_that_changes_is_a_change() {
     let device = "mode = \"vgpu\"\nscheduler = \"best_effort\"\nlayout = [{ vgpu = \"H100XM-20C\" }]";
-    let fault = "[[node.fault]]\nkind = \"reconfigure\"\ndevice = 0\nat = \"1m\"\nscheduler = \"fixed_share\"";
+    let fault =
+        "[[node.fault]]\nkind = \"reconfigure\"\ndevice = 0\nat = \"1m\"\nscheduler = \"fixed_share\"";
     let mut source = open(&fleet(device, fault));
     assert_eq!(source.next_change(after(0)), Some(after(60)));
     let (before, then) = (look(&mut source, after(59)), look(&mut source, after(60)));
@@ -283,7 +286,11 @@ fn what_cannot_be_is_refused_with_its_line_and_key() {
     check("mode = \"dedicated\"\nscheduler = \"best_effort\"", "", "is of vGPUs only");
     check("mode = \"dedicated\"\ncolour = \"red\"", "", "unknown field `colour`");
     check("mode = \"dedicated\"\nmemory_mib = 1.5", "", "line 9");
-    check(WHOLE, &habit("on = [\"1\"]\nbusy = 1"), "line 9 of the fleet file: `node[0].habit[0].on` `1` is in no layout");
+    check(
+        WHOLE,
+        &habit("on = [\"1\"]\nbusy = 1"),
+        "line 9 of the fleet file: `node[0].habit[0].on` `1` is in no layout",
+    );
     check(WHOLE, &habit("on = [\"0\", \"0\"]\nbusy = 1"), "stands twice");
     check(WHOLE, &habit("on = [\"0\"]\nbusy = 1001"), "1001 is above 1000 per mille");
     check(WHOLE, &habit("on = [\"0\"]\nbusy = 1\npercent = 20"), "is of mps only");
@@ -297,9 +304,17 @@ fn what_cannot_be_is_refused_with_its_line_and_key() {
     );
     check(WHOLE, "[[node.habit]]\nwho = { tenant = \"t\" }\non = [\"0\"]\nbusy = 1", "which no agent may");
     check(WHOLE, &fault("kind = \"lost\"\ndevice = 0\nat = \"1m\""), "how long does it last?");
-    check(WHOLE, &fault("kind = \"lost\"\ndevice = 3\nat = \"1m\"\nfor = \"1m\""), "3 is none of the 1 devices");
+    check(
+        WHOLE,
+        &fault("kind = \"lost\"\ndevice = 3\nat = \"1m\"\nfor = \"1m\""),
+        "3 is none of the 1 devices",
+    );
     check(WHOLE, &fault("kind = \"melted\"\ndevice = 0\nat = \"1m\""), "melted");
-    check(WHOLE, &fault("kind = \"counters_reset\"\ndevice = 0\nat = \"2026-06-01T00:00:00.5Z\""), "whole second");
+    check(
+        WHOLE,
+        &fault("kind = \"counters_reset\"\ndevice = 0\nat = \"2026-06-01T00:00:00.5Z\""),
+        "whole second",
+    );
     let two = "mode = \"time_slicing\"\nreplicas = 1";
     let both = format!("{}\n{}", habit("on = [\"0\"]\nbusy = 1"), habit("on = [\"0\"]\nbusy = 1"));
     check(two, &both, "more habits on device 0 than its 1 replicas");
@@ -313,5 +328,4 @@ fn the_examples_are_what_they_say() {
     assert_eq!(dense.iter().map(|each| each.standing.slices.len()).sum::<usize>(), 56);
     let source = open(SMALL);
     assert_eq!(source.node.devices[1].info.memory_mib, 23_034);
-    assert!(CoverageOf::Holding < CoverageOf::Use);
 }

@@ -11,6 +11,8 @@ const DAY_SECONDS: i64 = 86_400;
 const WEEK_SECONDS: i64 = 7 * DAY_SECONDS;
 /// 1970-01-05 was the first Monday.
 const FIRST_MONDAY_SECONDS: i64 = 4 * DAY_SECONDS;
+/// How many slots are searched for a burst in one go.
+const SLOTS_AT_ONCE: i64 = 1_000;
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// Spans of a week, in seconds from Monday 00:00 UTC. None meets another; the last may reach into the next week.
@@ -101,7 +103,8 @@ fn clock(text: &str) -> Option<i64> {
         return None;
     }
     let (hours, minutes) = (hours.parse::<u16>().ok()?, minutes.parse::<u16>().ok()?);
-    let seconds = i64::from(hours).saturating_mul(3_600).saturating_add(i64::from(minutes).saturating_mul(60));
+    let seconds =
+        i64::from(hours).saturating_mul(3_600).saturating_add(i64::from(minutes).saturating_mul(60));
     (minutes < 60 && seconds <= DAY_SECONDS).then_some(seconds)
 }
 
@@ -157,11 +160,16 @@ impl Bursts {
         self.burst(slot).filter(|span| span.contains(at)).map(|span| (slot, span))
     }
 
-    /// The first edge after an instant. Where a slot begins counts as one, so that the search ends.
+    /// The first edge after an instant. Where many slots have none, it is where the next of them begins: so the search
+    /// ends.
     fn next_edge(&self, after: Instant) -> Option<Instant> {
+        if self.chance == 0 {
+            return None;
+        }
         let slot = self.slot(after);
-        let burst = self.burst(slot).into_iter().flat_map(|span| [span.start(), span.end()]);
-        burst.chain([self.slot_start(slot.saturating_add(1))]).filter(|edge| *edge > after).min()
+        let bursts = (slot..slot.saturating_add(SLOTS_AT_ONCE)).filter_map(|slot| self.burst(slot));
+        let edge = bursts.flat_map(|span| [span.start(), span.end()]).find(|edge| *edge > after);
+        edge.or_else(|| Some(self.slot_start(slot.saturating_add(SLOTS_AT_ONCE))))
     }
 }
 
@@ -270,7 +278,15 @@ mod tests {
 
     #[test]
     fn hours_that_are_none_or_meet_are_refused() {
-        for line in ["", "mon", "mon 9-10", "fri-mon 09:00-10:00", "mon 09:00-09:00", "mon 24:00-01:00", "mon 25:00-26:00"] {
+        for line in [
+            "",
+            "mon",
+            "mon 9-10",
+            "fri-mon 09:00-10:00",
+            "mon 09:00-09:00",
+            "mon 24:00-01:00",
+            "mon 25:00-26:00",
+        ] {
             assert!(hours(&[line]).is_err(), "{line}");
         }
         assert!(hours(&["mon 09:00-12:00", "mon 11:00-13:00"]).is_err());

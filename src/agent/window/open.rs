@@ -68,14 +68,10 @@ fn sum(a: Amount, b: Amount) -> Amount {
 /// What of an amount over `measured` falls into `piece`. What is below zero was not measured.
 fn part(amount: Amount, measured: Span, piece: Span) -> Amount {
     let cut = |all: Option<i64>| {
-        all.filter(|all| *all >= 0).map(|all| {
-            if piece == measured { all } else { cut_integral(all, measured, piece) }
-        })
+        all.filter(|all| *all >= 0)
+            .map(|all| if piece == measured { all } else { cut_integral(all, measured, piece) })
     };
-    Amount {
-        active_nanos: cut(amount.active_nanos),
-        memory_byte_seconds: cut(amount.memory_byte_seconds),
-    }
+    Amount { active_nanos: cut(amount.active_nanos), memory_byte_seconds: cut(amount.memory_byte_seconds) }
 }
 
 /// One device in the window that is being filled.
@@ -177,8 +173,7 @@ impl OpenDevice {
         }
         for holder in &standing.holders {
             let Some(slice) = standing.slices.get(holder.slice) else { continue };
-            let (slice, evidence) =
-                (tables.slices.number(slice), tables.evidence.number(&holder.evidence));
+            let (slice, evidence) = (tables.slices.number(slice), tables.evidence.number(&holder.evidence));
             batch.rows.push(Row { slice, evidence, span, uncut: span });
         }
         let mut row = |slice: &Slice, seen: Option<&Evidence>, run: Run| {
