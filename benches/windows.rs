@@ -94,7 +94,11 @@ fn full_node() {
         let watch = Watch::now();
         let closed = windower.add(at(second), &sample, &Nothing);
         let took = watch.elapsed();
-        if closed.is_empty() { quiet.push(took) } else { closing.push(took) }
+        if closed.is_empty() {
+            quiet.push(took)
+        } else {
+            closing.push(took)
+        }
         windows += closed.len();
         rows += closed.iter().map(|window| window.batch.usage.len()).sum::<usize>();
         sample.since = Some(at(second));

@@ -5,6 +5,7 @@
 //! window, and so is unknown.
 
 mod open;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ const MINUTE_MICROS: i64 = 60 * MICROS_PER_SECOND;
 /// rarely, as a replay does, says so.
 pub const SILENCE_MAX_MICROS: i64 = 10 * MICROS_PER_SECOND;
 
-/// A closed window.
+/// A closed window. It has every row of its span, which can be more than a message carries: see [`Window::parts`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// When. Every row of the batch lies inside.

@@ -246,9 +246,9 @@ fn summed(mut rows: Vec<UseRow>) -> Vec<UseRow> {
 
 /// Values with their numbers, each once, in the order in which they came.
 #[derive(Debug)]
-struct Table<T> {
+pub(super) struct Table<T> {
     numbers: HashMap<T, usize>,
-    entries: Vec<T>,
+    pub(super) entries: Vec<T>,
 }
 
 impl<T> Default for Table<T> {
@@ -258,7 +258,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Clone + Eq + Hash> Table<T> {
-    fn number(&mut self, value: &T) -> usize {
+    pub(super) fn number(&mut self, value: &T) -> usize {
         if let Some(number) = self.numbers.get(value) {
             return *number;
         }
@@ -271,7 +271,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
 
 /// The tables of a batch.
 #[derive(Debug, Default)]
-struct Tables {
-    slices: Table<Slice>,
-    evidence: Table<Evidence>,
+pub(super) struct Tables {
+    pub(super) slices: Table<Slice>,
+    pub(super) evidence: Table<Evidence>,
 }

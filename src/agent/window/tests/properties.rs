@@ -282,6 +282,49 @@ fn check_sums(text: &str, run: &Run) {
     }
 }
 
+/// What a batch says, in words that do not depend on its tables.
+fn said(batch: &Batch) -> Vec<String> {
+    let slice = |at: usize| &batch.slices[at];
+    let seen = |at: usize| &batch.evidence[at];
+    let rows =
+        batch.rows.iter().map(|row| format!("{:?} {} {:?}", slice(row.slice), seen(row.evidence), row.span));
+    let layout = batch.layout.iter().map(|row| format!("{:?} {:?}", slice(row.slice), row.uncut));
+    let usage = batch.usage.iter().map(|row| {
+        let amounts = (row.active_nanos, row.memory_byte_seconds, row.span, row.uncut_start);
+        format!("{:?} {:?} {amounts:?}", slice(row.slice), row.evidence.map(seen))
+    });
+    let energy = batch.energy.iter().map(|row| format!("{row:?}"));
+    let coverage = batch.coverage.iter().map(|each| format!("{each:?}"));
+    let mut said: Vec<String> = rows.chain(layout).chain(usage).chain(energy).chain(coverage).collect();
+    said.sort();
+    said
+}
+
+#[test]
+fn parts_of_a_window_say_what_it_says() {
+    let text = include_str!("../../../../tests/fixtures/agent/dense.toml");
+    let mut source = ScriptedSource::open(text, &Name::fixed("dense-1")).unwrap();
+    let (mut windower, mut sample) = (Windower::new(Instant::MIN), Sample::default());
+    for second in 0..10 {
+        let at = Instant::from_micros(START + second * 1_000_000);
+        source.sample(at, &mut sample).unwrap();
+        windower.add(at, &sample, &StateOf(&source));
+    }
+    let window = windower.close(&StateOf(&source)).unwrap();
+    assert_eq!(window.clone().parts(5_000), vec![window.clone()]);
+    for (rows_max, count) in [(56, 1), (55, 2), (15, 4), (7, 8), (1, 8)] {
+        let parts = window.clone().parts(rows_max);
+        assert_eq!(parts.len(), count, "{rows_max}");
+        assert!(
+            parts.iter().all(|part| part.span == window.span && part.source_state == window.source_state)
+        );
+        parts.iter().for_each(|part| check_shape(std::slice::from_ref(part)));
+        let mut all: Vec<String> = parts.iter().flat_map(|part| said(&part.batch)).collect();
+        all.sort();
+        assert_eq!(all, said(&window.batch));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
