@@ -275,7 +275,8 @@ fn what_cannot_be_is_refused_with_its_line_and_key() {
     check("mode = \"mig\"\nlayout = [{ profile = \"1g.10gb\", start = 7 }]", "", "cannot start at slot 7");
     check("mode = \"mig\"\nlayout = [{ profile = \"9g.10gb\", start = 0 }]", "", "layout[0].profile");
     check(
-        "mode = \"mig\"\nlayout = [{ profile = \"4g.40gb\", start = 0 }, { profile = \"2g.20gb\", start = 2 }]",
+        "mode = \"mig\"\n\
+         layout = [{ profile = \"4g.40gb\", start = 0 }, { profile = \"2g.20gb\", start = 2 }]",
         "",
         "same memory slot",
     );

@@ -326,7 +326,12 @@ fn parts_of_a_window_say_what_it_says() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 32,
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn windows_sum_to_the_script_over_what_they_cover(text in fleet(), steps in steps(false)) {
@@ -369,7 +374,8 @@ proptest! {
         let end = Instant::from_micros(START + 300_000_000);
         let seconds = (0..=300).map(|second| Instant::from_micros(START + second * 1_000_000)).collect();
         let source = open(&text);
-        let mut rare: Vec<Instant> = (0..=5).map(|minute| Instant::from_micros(START + minute * 60_000_000)).collect();
+        let minutes = (0..=5).map(|minute| START + minute * 60_000_000);
+        let mut rare: Vec<Instant> = minutes.map(Instant::from_micros).collect();
         let mut at = Instant::from_micros(START);
         while let Some(next) = source.next_change_before(at, end) {
             rare.push(next);
