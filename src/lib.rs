@@ -6,6 +6,9 @@
 pub mod domain;
 pub mod wire;
 
+#[cfg(feature = "agent")]
+pub mod agent;
+
 #[cfg(feature = "server")]
 pub mod services;
 #[cfg(feature = "server")]
