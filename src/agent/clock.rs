@@ -36,7 +36,7 @@ impl Reading {
 }
 
 /// What outlives a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClockState {
     /// The run of the machine at which `offset_micros` counts; none: no reply was ever seen.

@@ -18,7 +18,7 @@ pub const SKIPS_PATH: &str = "/api/v1/usage/skips";
 /// Where an agent says what its node has.
 pub const INVENTORY_PATH: &str = "/api/v1/agents/self/inventory";
 /// The media type of a batch: a zstd frame, as it was signed.
-pub const BATCH_TYPE: &str = "application/zstd";
+pub const BATCH_TYPE: &str = "application/octet-stream";
 /// Most devices of one node.
 pub const DEVICES_MAX: usize = 1_024;
 /// Most numbers that one skip leaves out.
