@@ -112,6 +112,7 @@ async fn measure() -> Outcome<()> {
     }
     let mut duckdb = DuckDb::start(&folder.path().join("slice_hour.duckdb"))?;
     let hello = Hello::start()?;
+    let _already = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::new();
 
     let mut times: HashMap<&str, Vec<f64>> = HashMap::new();

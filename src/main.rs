@@ -2,12 +2,24 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use fatia::cli::{self, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door};
+use fatia::agent::clock::{Reading, ServerClock};
+use fatia::agent::identity::Identity;
+use fatia::agent::machine::Machine;
+use fatia::agent::run::Agent;
+use fatia::agent::scripted::ScriptedSource;
+use fatia::agent::upstream::Http;
+use fatia::agent::{self, sender};
+use fatia::cli::{
+    self, AgentArguments, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door,
+};
 use fatia::config::{HttpSettings, LogFormat, Settings};
-use fatia::domain::units::Instant;
+use fatia::domain::ids::Name;
+use fatia::domain::units::{Instant, MICROS_PER_HOUR};
 use fatia::services::ctx::{BillingSettings, Clock, Platform};
 use fatia::services::derive::Worker;
 use fatia::services::error::ServiceError;
@@ -17,12 +29,20 @@ use fatia::{http, worker};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // Whoever speaks to a service speaks TLS with it: by the one implementation that is built in.
+    let _installed_by_nobody_else = rustls::crypto::ring::default_provider().install_default();
     let arguments = Arguments::parse();
     let settings = match Settings::load(&arguments.data, arguments.config.as_deref()) {
         Ok(settings) => settings,
         Err(error) => return fail(&error.into(), 1),
     };
     log_as(settings.log.format);
+    if let Command::Agent(options) = &arguments.command {
+        return match run_agent(&arguments, options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        };
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into(), 1),
@@ -173,6 +193,115 @@ fn http_settings(settings: &HttpSettings, options: &ServeArguments) -> anyhow::R
         address_burst: settings.address_burst,
         import_mib_max: settings.import_mib_max,
     })
+}
+
+/// Watches this node until it is asked to stop. No runtime is under it: two threads do it all.
+fn run_agent(arguments: &Arguments, options: &AgentArguments) -> anyhow::Result<()> {
+    let machine: Arc<dyn Machine> = Arc::new(Host { boot: boot_id() });
+    let folder = arguments.data.join("agent");
+    let kept = Identity::load(&folder)?;
+    let node = match (&options.node, &kept) {
+        (Some(node), _) => node.clone(),
+        (None, Some(kept)) => Name::parse(&kept.node)?,
+        (None, None) => Name::parse(&host_name()).context("the host has no name; give one with --node")?,
+    };
+    let mut identity = match kept {
+        Some(kept) if kept.node == node.as_str() => kept,
+        Some(kept) => anyhow::bail!("{} holds the agent of {}, not of {node}", folder.display(), kept.node),
+        None => {
+            let server = options.server.as_deref();
+            let server = server.context("this node is not enrolled: give --server and --enrol")?;
+            Identity::make(&*machine, server, &node)?
+        }
+    };
+    if let Some(server) = &options.server {
+        server.trim_end_matches('/').clone_into(&mut identity.server);
+    }
+    identity.save(&folder)?;
+    let text = std::fs::read_to_string(&options.fleet)
+        .with_context(|| format!("{} cannot be read", options.fleet.display()))?;
+    let source = ScriptedSource::open(&text, &node).with_context(|| options.fleet.display().to_string())?;
+    let authority = options
+        .ca
+        .as_ref()
+        .map(|file| std::fs::read(file).with_context(|| format!("{} cannot be read", file.display())));
+    let authority = authority.transpose()?;
+    let mut upstream = Http::new(&identity.server, authority.as_deref()).map_err(anyhow::Error::msg)?;
+    let mut clock = ServerClock::restored(&identity.clock);
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_signals(Arc::clone(&stop))?;
+    if identity.agent.is_none() {
+        let token = options.enrol.as_deref().context("this node is not enrolled: give --enrol")?;
+        // A token in a file is not seen in the list of processes.
+        let token = match std::fs::read_to_string(token) {
+            Ok(text) => text,
+            Err(_) => token.to_owned(),
+        };
+        sender::enrol(&mut upstream, &*machine, &mut identity, &mut clock, &token)
+            .map_err(anyhow::Error::msg)?;
+        identity.save(&folder)?;
+        tracing::info!("enrolled as the agent of {node}");
+    }
+    let settings = agent::run::Settings {
+        folder,
+        budget: options.spool_mib.saturating_mul(1 << 20),
+        keep_acknowledged_micros: options.keep_hours.saturating_mul(MICROS_PER_HOUR),
+        sample_every: Duration::from_millis(options.every_ms),
+        replay: options.replay,
+        batch_windows: usize::try_from(options.batch_windows).unwrap_or(usize::MAX),
+    };
+    let counts = Agent { settings, identity, clock, source, upstream, machine, stop }.run()?;
+    tracing::info!(
+        acknowledged = counts.acknowledged,
+        "the service has {} batches more, {} of them twice",
+        counts.acknowledged,
+        counts.duplicates
+    );
+    Ok(())
+}
+
+/// Sets a flag when the process is asked to stop, from a thread of its own.
+fn stop_on_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(stopped());
+        stop.store(true, Ordering::Release);
+    })?;
+    Ok(())
+}
+
+/// Which run of the machine this is.
+fn boot_id() -> Name {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Name::parse(&text).unwrap_or_else(|_| Name::fixed("unknown"))
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
+
+/// The machine that an agent runs on.
+#[derive(Debug)]
+struct Host {
+    boot: Name,
+}
+
+impl Machine for Host {
+    fn reading(&self) -> Reading {
+        // It goes on while the machine sleeps, which the standard library's does not.
+        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let monotonic_nanos =
+            since_boot.tv_sec.saturating_mul(1_000_000_000).saturating_add(since_boot.tv_nsec);
+        Reading { boot: self.boot.clone(), monotonic_nanos, wall_micros: SystemClock.now().micros() }
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> Result<(), String> {
+        random(bytes)
+    }
 }
 
 /// Fills with random bytes.

@@ -117,7 +117,11 @@ impl Identity {
         let file = folder.join(IDENTITY_FILE);
         let beside = folder.join(format!("{IDENTITY_FILE}.new"));
         let written = || {
-            fs::create_dir_all(folder)?;
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true);
+            #[cfg(unix)]
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            builder.create(folder)?;
             let mut options = fs::OpenOptions::new();
             options.create(true).truncate(true).write(true);
             #[cfg(unix)]

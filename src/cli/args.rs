@@ -48,6 +48,11 @@ pub enum Command {
     /// Make and list tenants and their projects
     #[command(subcommand)]
     Tenant(TenantCommand),
+    /// Enrol nodes, and see and revoke their agents
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Watch this node's GPUs and report who holds what, until stopped
+    Agent(AgentArguments),
     /// Answer over HTTP, and derive what is waiting, until stopped
     Serve(ServeArguments),
     /// Derive what is waiting, and go on until stopped
@@ -245,6 +250,76 @@ pub struct TokenCreateArguments {
 pub struct TokenRevokeArguments {
     /// Its id, the part of its text between the underscores
     pub id: String,
+}
+
+/// What can be done with nodes.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Make a token by which one node is enrolled, within an hour; its text is shown once
+    Token(NodeTokenArguments),
+    /// List the agents of nodes, and what came from them last
+    List,
+    /// Take an agent's key back, everywhere within seconds
+    Revoke(NodeRevokeArguments),
+}
+
+/// `node token`.
+#[derive(Debug, Args)]
+pub struct NodeTokenArguments {
+    /// The node that may use it; `*` stands for any letters
+    #[arg(long, value_name = "PATTERN", value_parser = parse_name)]
+    pub nodes: Name,
+    /// The earliest instant at which its GPUs may have come into service [default: now]
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
+    pub since: Option<Instant>,
+    /// It may take the place of an agent that the node has
+    #[arg(long)]
+    pub replaces: bool,
+    /// How long it is taken, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+    pub seconds: i64,
+}
+
+/// `node revoke`.
+#[derive(Debug, Args)]
+pub struct NodeRevokeArguments {
+    /// The agent's id
+    pub agent: String,
+}
+
+/// `agent`.
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// The service's address, such as https://fatia.example:8443; needed to enrol, and kept
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// An enrolment token, or a file that holds one [default: the node is enrolled already]
+    #[arg(long, value_name = "TOKEN|FILE")]
+    pub enrol: Option<String>,
+    /// What this node is called [default: the host's name]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub node: Option<Name>,
+    /// A PEM file of the certificates by which the service is trusted [default: the machine's]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Play a node of this fleet file in place of real GPUs
+    #[arg(long, value_name = "FILE")]
+    pub fleet: PathBuf,
+    /// Play this span of the fleet file as fast as the service takes it, and end [default: live]
+    #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
+    pub replay: Option<Span>,
+    /// Between two looks at the GPUs, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub every_ms: u64,
+    /// Disk that unsent reports may take
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub spool_mib: u64,
+    /// How long sent reports are kept, for a service that is restored, in hours
+    #[arg(long, value_name = "HOURS", default_value_t = 48, value_parser = clap::value_parser!(i64).range(0..=100_000))]
+    pub keep_hours: i64,
+    /// Windows of one batch, at most
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=512))]
+    pub batch_windows: u64,
 }
 
 /// What can be done with tenants.

@@ -5,6 +5,7 @@ mod catalogue;
 mod doctor;
 pub mod door;
 mod import;
+mod nodes;
 mod prices;
 mod report;
 mod server;
@@ -14,8 +15,8 @@ mod tokens;
 mod wait;
 
 pub use args::{
-    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, ServeArguments,
-    TenantCommand, TokenCommand, WorkerArguments,
+    AgentArguments, Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand,
+    ServeArguments, TenantCommand, TokenCommand, WorkerArguments,
 };
 pub use server::Server;
 
@@ -78,8 +79,9 @@ pub const fn is_for_a_service(command: &Command) -> bool {
         | Command::Rebuild(_)
         | Command::Doctor
         | Command::Token(_)
+        | Command::Node(_)
         | Command::Tenant(_) => true,
-        Command::Serve(_) | Command::Worker(_) | Command::Migrate => false,
+        Command::Agent(_) | Command::Serve(_) | Command::Worker(_) | Command::Migrate => false,
     }
 }
 
@@ -102,9 +104,10 @@ pub async fn run(
         Command::Rebuild(arguments) => wait::rebuild(target, arguments.no_wait).await,
         Command::Doctor => doctor::run(target).await,
         Command::Token(command) => tokens::run(target, command, random).await,
+        Command::Node(command) => nodes::run(target, command, random).await,
         Command::Tenant(command) => tenants::run(target, command).await,
         // `main` runs these itself: they are other edges.
-        Command::Serve(_) | Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
+        Command::Agent(_) | Command::Serve(_) | Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
     }
 }
 

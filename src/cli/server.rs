@@ -15,6 +15,7 @@ use crate::domain::ids::Name;
 use crate::domain::period::Month;
 use crate::domain::report::Dimension;
 use crate::services::access::{NewToken, TokenView};
+use crate::services::agents::{AgentView, EnrolmentView, NewEnrolment};
 use crate::services::catalogue::{CatalogueDocument, CatalogueOutcome};
 use crate::services::error::ServiceError;
 use crate::services::runs::{RefusalView, RunView};
@@ -84,6 +85,14 @@ pub(super) struct PublishedPrices {
 pub(super) struct MadeToken {
     #[serde(flatten)]
     pub(super) token: TokenView,
+    pub(super) secret: Option<String>,
+}
+
+/// An enrolment token that was made, with its secret.
+#[derive(Debug, Deserialize)]
+pub(super) struct MadeEnrolment {
+    #[serde(flatten)]
+    pub(super) enrolment: EnrolmentView,
     pub(super) secret: Option<String>,
 }
 
@@ -288,6 +297,22 @@ impl Server {
 
     pub(super) async fn revoke_token(&self, id: &str) -> Result<TokenView, ServiceError> {
         self.read(self.request(Method::POST, &format!("/api/v1/tokens/{}/revoke", segment(id)))).await
+    }
+
+    pub(super) async fn make_enrolment(&self, new: &NewEnrolment) -> Result<MadeEnrolment, ServiceError> {
+        let body = json!({
+            "nodes": new.nodes.as_str(), "since": new.since.map(|since| since.to_string()), "replaces": new.replaces,
+            "seconds": new.seconds,
+        });
+        self.read(self.post_json("/api/v1/enrolment-tokens", &body)).await
+    }
+
+    pub(super) async fn agents(&self) -> Result<Vec<AgentView>, ServiceError> {
+        self.all("/api/v1/agents").await
+    }
+
+    pub(super) async fn revoke_agent(&self, id: &str) -> Result<AgentView, ServiceError> {
+        self.read(self.request(Method::POST, &format!("/api/v1/agents/{}/revoke", segment(id)))).await
     }
 
     pub(super) async fn make_tenant(&self, name: &Name) -> Result<NamedView, ServiceError> {

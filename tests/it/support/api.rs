@@ -102,6 +102,11 @@ impl Ask<'_> {
     }
 }
 
+/// What `main` does for the program.
+pub fn install_crypto() {
+    let _already = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// How tests want to be answered: without limits on how often they ask.
 pub fn settings() -> Settings {
     Settings {
@@ -142,6 +147,7 @@ impl Api {
         let minted = mint();
         let door = Door { settings, token: minted.clone(), random: fill };
         let running = http::start(platform, door).unwrap_or_else(|error| panic!("no service: {error}"));
+        install_crypto();
         let client = Client::builder().no_proxy().build().expect("a client");
         Api { running, client, operator: minted.text }
     }
