@@ -72,7 +72,7 @@ pub enum Takes {
     Toml,
     /// Files as `multipart/form-data`.
     Files,
-    /// A batch as it was signed: `application/zstd`.
+    /// A batch as it was signed: bytes that are compressed already.
     Batch,
 }
 

@@ -25,7 +25,7 @@ use crate::domain::usage::{
 use crate::store::audit::Entry;
 use crate::store::findings::{Finding, FindingKind};
 use crate::store::fleet::StoredScope;
-use crate::store::journal::{Advance, NewBatch, StoredBatch, Stream};
+use crate::store::journal::{Advance, Kept, NewBatch, StoredBatch, Stream};
 use crate::store::marks::MarkKind;
 use crate::store::tenants::Origin;
 use crate::store::{
@@ -99,6 +99,46 @@ pub async fn take_all(
         .write(move |scope, tx| {
             let arrivals = Arc::clone(&arrivals);
             unit(async move { Taking { scope, tx, now, zone }.run(&arrivals).await })
+        })
+        .await
+}
+
+/// Answers batches that were taken before with the same bytes, without reading them again; none for the others, which
+/// have to go the whole way.
+///
+/// # Errors
+/// [`ServiceError`].
+pub async fn repeats(
+    platform: &Platform,
+    asked: Vec<Verified>,
+) -> Result<Vec<Option<Acknowledgement>>, ServiceError> {
+    let asked = Arc::new(asked);
+    // Nothing is locked and nothing written, so nothing is waited for; what is planned once is kept.
+    platform
+        .write(move |scope, tx| {
+            let asked = Arc::clone(&asked);
+            unit(async move {
+                let wanted = asked.iter().filter_map(|from| {
+                    Some((from.home.as_ref()?.id, from.claims.stream, from.claims.sequence))
+                });
+                let kept = journal::kept(scope, tx, &wanted.collect()).await?;
+                let answer = |from: &Verified| {
+                    let BatchClaims { stream, sequence, body_hash, .. } = &from.claims;
+                    let there = kept.get(&(*stream, *sequence))?;
+                    let is_it = there.source == from.source
+                        && there.body_hash == *body_hash
+                        && *sequence <= there.mark;
+                    is_it.then(|| Acknowledgement {
+                        stream: stream.to_string(),
+                        sequence: *sequence,
+                        outcome: Outcome::Duplicate,
+                        mark: there.mark,
+                        accepted_rows: 0,
+                        refused: vec![],
+                    })
+                };
+                Ok(asked.iter().map(answer).collect())
+            })
         })
         .await
 }
@@ -302,6 +342,8 @@ impl Arrival {
 /// What a group of batches comes to, written when all of it is judged.
 #[derive(Default)]
 struct Ledger {
+    /// What was taken before, of those that come again.
+    kept: BTreeMap<(Uuid, i64), Kept>,
     batches: Vec<NewBatch>,
     advances: BTreeMap<Uuid, Advance>,
     /// Per scope: until when its devices are covered, and the hours to be folded.
@@ -340,7 +382,13 @@ impl Taking<'_> {
         } else {
             fleet::homed_on(self.scope, self.tx, &nodes).await?
         };
-        let mut ledger = Ledger::default();
+        let repeats = arrivals.iter().zip(&homes).filter_map(|(arrival, home)| {
+            let (claims, home) = (&arrival.from.claims, home.as_ref()?);
+            let is_repeat = streams.get(&claims.stream).is_some_and(|stream| claims.sequence <= stream.mark);
+            is_repeat.then_some((home.id, claims.stream, claims.sequence))
+        });
+        let kept = journal::kept(self.scope, self.tx, &repeats.collect()).await?;
+        let mut ledger = Ledger { kept, ..Ledger::default() };
         let mut answers = Answers::with_capacity(arrivals.len());
         for (arrival, home) in arrivals.iter().zip(&homes) {
             let Some(home) = home else {
@@ -413,7 +461,7 @@ impl Taking<'_> {
         let sequence = arrival.from.claims.sequence;
         let mark = ledger.advances.get(&stream.id).map_or(stream.mark, |each| each.mark);
         if sequence <= mark {
-            return self.repeat(arrival, home, stream, mark, ledger).await;
+            return self.repeat(arrival, home, stream, mark, ledger);
         }
         if sequence > mark.saturating_add(1) {
             return Ok(Ok(arrival.answer(Outcome::Ahead, mark, 0, vec![])));
@@ -446,7 +494,7 @@ impl Taking<'_> {
         Ok(Ok(arrival.answer(Outcome::SetAside, sequence, 0, refused)))
     }
 
-    async fn repeat(
+    fn repeat(
         &self,
         arrival: &Arrival,
         home: &StoredScope,
@@ -458,7 +506,7 @@ impl Taking<'_> {
         let is_it = |batch: &&NewBatch| batch.stream == stream.id && batch.sequence == sequence;
         let stored = match ledger.batches.iter().find(is_it) {
             Some(batch) => Some(batch.body_hash.to_vec()),
-            None => journal::body_hash(self.scope, self.tx, stream, sequence).await?,
+            None => ledger.kept.get(&(stream.id, sequence)).map(|kept| kept.body_hash.clone()),
         };
         match stored {
             None => Ok(Ok(arrival.answer(Outcome::DuplicateUnverified, mark, 0, vec![]))),

@@ -360,19 +360,52 @@ pub async fn append_all(
     tx.insert("usage_batch", &columns, rows, "").await.map(|_| ())
 }
 
-/// The hash of a stored batch; none where its bytes are no longer kept.
+/// A batch that is kept, as far as it takes to tell a repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its SHA-256.
+    pub body_hash: Vec<u8>,
+    /// Its stream's sender.
+    pub source: Source,
+    /// Its stream's mark.
+    pub mark: i64,
+}
+
+/// Which of these batches are kept, by stream and number.
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn body_hash(
+pub async fn kept(
     _scope: &PlatformScope,
     tx: &ReadTx,
-    stream: &Stream,
-    sequence: i64,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let sql = "SELECT body_hash FROM usage_batch WHERE scope_id = $1 AND stream_id = $2 AND sequence = $3";
-    let values = vec![stream.scope.stored().into(), stream.id.to_string().into(), sequence.into()];
-    tx.one(sql, values).await?.map(|row| row.get(0)).transpose()
+    wanted: &BTreeSet<(ScopeId, Uuid, i64)>,
+) -> Result<BTreeMap<(Uuid, i64), Kept>, StoreError> {
+    let mut found = BTreeMap::new();
+    if wanted.is_empty() {
+        return Ok(found);
+    }
+    let (mut values, mut keys) = (Vec::new(), Vec::new());
+    for (scope, stream, sequence) in wanted {
+        let at = values.len();
+        keys.push(format!(
+            "SELECT s.stream_id, b.sequence, b.body_hash, s.rank, s.sender, s.mark FROM usage_batch b \
+             JOIN usage_stream s ON s.stream_id = b.stream_id \
+             WHERE b.scope_id = ${} AND b.stream_id = ${} AND b.sequence = ${}",
+            at + 1,
+            at + 2,
+            at + 3
+        ));
+        values.extend([scope.stored().into(), stream.to_string().into(), (*sequence).into()]);
+    }
+    let corrupt = |error: &dyn std::fmt::Display| StoreError::corrupt("a stream", error.to_string());
+    for row in tx.all(&keys.join(" UNION ALL "), values).await? {
+        let stream = Uuid::parse_str(&row.get::<String>(0)?).map_err(|error| corrupt(&error))?;
+        let rank = SourceRank::parse(&row.get::<String>(3)?).map_err(|error| corrupt(&error))?;
+        let sender = super::fleet::name_of(&row.get::<String>(4)?)?;
+        let source = Source { rank, sender };
+        found.insert((stream, row.get(1)?), Kept { body_hash: row.get(2)?, source, mark: row.get(5)? });
+    }
+    Ok(found)
 }
 
 /// Batches of a stream that were set aside or of which something was refused: number, why set aside, what was

@@ -18,6 +18,9 @@ const MONTH_US: i64 = 31 * 86_400 * 1_000_000;
 /// Partitions that are made ahead of need: three months.
 const AHEAD_US: i64 = 92 * 86_400 * 1_000_000;
 
+/// Prepared statements that a connection keeps.
+const STATEMENTS_KEPT: usize = 512;
+
 /// A pool of connections as the service's role.
 #[derive(Debug)]
 pub(in crate::store) struct Postgres {
@@ -91,7 +94,8 @@ fn options(url: &str, connections: u32) -> ConnectOptions {
         .acquire_timeout(Duration::from_secs(20))
         .sqlx_logging(false)
         .map_sqlx_postgres_opts(|options| {
-            options.application_name("fatia").options([
+            // Groups of batches have a statement for each size.
+            options.application_name("fatia").statement_cache_capacity(STATEMENTS_KEPT).options([
                 ("statement_timeout", "120s"),
                 ("lock_timeout", "30s"),
                 ("idle_in_transaction_session_timeout", "60s"),

@@ -113,7 +113,7 @@ async fn ask(api: &Api, route: &Route, who: &str, token: &str, some_token: &str)
         "createEnrolmentToken" => ask.json(&json!({ "nodes": "n-*" })),
         "enrol" => ask.json(&json!({ "token": "none", "node": "n-x", "public_key": SOME_KEY, "version": "1" })),
         "putInventory" => ask.json(&json!({ "counter": 1, "at": 1, "version": "1", "devices": [] })),
-        "sendBatch" => ask.body("application/zstd", "none"),
+        "sendBatch" => ask.body("application/octet-stream", "none"),
         "sendSkip" => ask.json(&json!({ "from": 1, "to": 1, "reason": "none" })),
         _ => ask,
     };

@@ -233,12 +233,23 @@ fn a_window_that_fits_no_message_is_a_gap_and_bad_rows_are_told() {
 }
 
 #[test]
+fn parts_of_one_window_are_kept_beside_each_other() {
+    let mut spool = filled(&SimDisk::default(), 2);
+    let part = measured(1, 1, 1, 25);
+    spool.append(&part).unwrap();
+    assert_eq!(spool.last_edge(), Some(at(2)));
+    let whole = covered(&next(&mut filled(&SimDisk::default(), 2), Lane::Live));
+    let batch = covered(&next(&mut spool, Lane::Live));
+    assert_eq!(batch.usage.len(), whole.usage.len() + part.batch.usage.len());
+}
+
+#[test]
 fn windows_come_in_order() {
     let mut spool = filled(&SimDisk::default(), 2);
-    for minute in [0, 1] {
-        let again = spool.append(&measured(minute, 1, 1, 25));
-        assert!(matches!(again, Err(SpoolError::NotAfter { .. })));
-    }
+    let again = spool.append(&measured(0, 1, 1, 25));
+    assert!(matches!(again, Err(SpoolError::NotAfter { .. })));
+    let reaches_back = Window { span: minutes(1, 3), ..measured(1, 1, 1, 25) };
+    assert!(matches!(spool.append(&reaches_back), Err(SpoolError::NotAfter { .. })));
     let empty = Window { span: minutes(5, 5), ..measured(5, 1, 1, 25) };
     assert!(matches!(spool.append(&empty), Err(SpoolError::NotAfter { .. })));
     let long = Window { source_state: vec![0; SOURCE_STATE_BYTES_MAX + 1], ..measured(7, 1, 1, 25) };
