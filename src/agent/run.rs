@@ -16,7 +16,7 @@ use super::machine::{Machine, random_u64};
 use super::scripted::ScriptedSource;
 use super::sender::{Counts, LIMITS, Sender, Shared, Step, inventory_message, locked};
 use super::source::{Sample, Source, SourceError};
-use super::spool::{self, BatchLimits, FolderError, PressureState, RealDisk, Spool, SpoolError};
+use super::spool::{self, BatchLimits, FolderError, RealDisk, Spool, SpoolError};
 use super::upstream::Upstream;
 use super::window::{Stamp, Window, Windower};
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
@@ -290,8 +290,8 @@ impl<S: Replay> Sampler<S> {
             let next = Instant::from_micros(minute).min(span.end());
             at = self.source.next_change(at, next).unwrap_or(next);
             // What is not sent yet must not push out what was played before: there is no hurry.
-            while locked(&self.shared.spool).pressure().state > PressureState::Fine && !self.is_told_to_stop()
-            {
+            // What is acknowledged and only kept goes by itself where room is needed.
+            while locked(&self.shared.spool).pressure().is_half_unsent() && !self.is_told_to_stop() {
                 self.machine.sleep(Duration::from_millis(20));
             }
         }
