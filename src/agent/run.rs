@@ -110,8 +110,8 @@ impl<S, U> std::fmt::Debug for Agent<S, U> {
 /// What the sampler tells the sender.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The newest inventory, until the sender has it.
-    inventory: Mutex<Option<Inventory>>,
+    /// The newest inventory, and when it was taken, until the sender has it.
+    inventory: Mutex<Option<(Inventory, Option<Reading>)>>,
     /// A holder or a layout changed.
     has_changed: AtomicBool,
     /// Nothing more will come.
@@ -249,7 +249,7 @@ impl<S: Replay> Sampler<S> {
             let began = reading.monotonic_nanos;
             let at = locked(&self.shared.clock).now(&reading);
             if at.micros_since(looked) >= INVENTORY_EVERY_MICROS || at < looked {
-                self.look(at)?;
+                self.look(at, Some(reading.clone()))?;
                 looked = at;
             }
             match self.source.sample(at, &mut sample) {
@@ -276,7 +276,7 @@ impl<S: Replay> Sampler<S> {
         let mut windower = Windower::with_silence_max(last_edge, 2 * MINUTE_MICROS);
         let mut sample = Sample::default();
         let mut at = span.start().max(last_edge);
-        self.look(span.start())?;
+        self.look(span.start(), None)?;
         while at <= span.end() && !self.is_told_to_stop() {
             self.source.sample(at, &mut sample)?;
             let stamp = Stamped { source: &self.source, clock: &self.shared.clock, reading: None };
@@ -331,7 +331,7 @@ impl<S: Replay> Sampler<S> {
     }
 
     /// Looks at what the node has, and has it told where it is new.
-    fn look(&mut self, at: Instant) -> Result<(), AgentError> {
+    fn look(&mut self, at: Instant, reading: Option<Reading>) -> Result<(), AgentError> {
         let found = match self.source.inventory() {
             Ok(found) => found,
             Err(error) => {
@@ -348,7 +348,7 @@ impl<S: Replay> Sampler<S> {
         self.identity.inventory_counter = counter;
         self.identity.clock = locked(&self.shared.clock).state();
         self.identity.save(&self.settings.folder)?;
-        *locked(&self.notes.inventory) = Some(inventory_message(&found, counter, at));
+        *locked(&self.notes.inventory) = Some((inventory_message(&found, counter, at), reading));
         self.devices = Some(found);
         Ok(())
     }
@@ -380,8 +380,8 @@ impl<U: Upstream> Delivery<U> {
         let (mut slot, mut sent, mut is_due) = (i64::MIN, Instant::MIN, false);
         let (mut not_before, mut tries) = (Instant::MIN, 0);
         loop {
-            if let Some(inventory) = locked(&self.notes.inventory).take() {
-                self.sender.put_inventory(inventory);
+            if let Some((inventory, at)) = locked(&self.notes.inventory).take() {
+                self.sender.put_inventory(inventory, at);
             }
             let is_over = self.notes.is_over.load(Ordering::Acquire);
             let now = self.now();
