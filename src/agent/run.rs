@@ -21,7 +21,7 @@ use super::upstream::Upstream;
 use super::window::{Stamp, Window, Windower};
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::Span;
-use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::units::{Instant, MICROS_PER_SECOND, NANOS_PER_MICRO};
 use crate::domain::usage::{self, ClockRow, SourceRank};
 use crate::wire::agent_v1::Inventory;
 use crate::wire::body::ROWS_MAX;
@@ -377,26 +377,29 @@ impl<U: Upstream> Delivery<U> {
     }
 
     fn deliver(&mut self) -> Result<(), AgentError> {
-        let (mut slot, mut sent, mut is_due) = (i64::MIN, Instant::MIN, false);
-        let (mut not_before, mut tries) = (Instant::MIN, 0);
+        // Pauses are of the monotonic clock: an answer may move the service's time by a year, either way.
+        let (mut slot, mut sent, mut is_due) = (i64::MIN, i64::MIN, false);
+        let (mut not_before, mut tries) = (i64::MIN, 0);
         loop {
             if let Some((inventory, at)) = locked(&self.notes.inventory).take() {
                 self.sender.put_inventory(inventory, at);
             }
             let is_over = self.notes.is_over.load(Ordering::Acquire);
-            let now = self.now();
+            let reading = self.machine.reading();
+            let elapsed = reading.monotonic_nanos.div_euclid(NANOS_PER_MICRO);
+            let now = locked(&self.shared.clock).now(&reading);
             let turn = now.micros().saturating_sub(self.phase).div_euclid(SEND_EVERY_MICROS);
             if turn != slot {
                 // At a start there is nothing yet that would be due.
                 is_due |= slot != i64::MIN;
                 slot = turn;
             }
-            if now.micros_since(sent) >= CHANGE_EVERY_MICROS
+            if elapsed.saturating_sub(sent) >= CHANGE_EVERY_MICROS
                 && self.notes.has_changed.swap(false, Ordering::AcqRel)
             {
                 is_due |= !self.is_replay;
             }
-            if now < not_before && !(is_over && tries == 0) {
+            if elapsed < not_before && !(is_over && tries == 0) {
                 if is_over && !self.is_replay {
                     return Ok(());
                 }
@@ -410,7 +413,7 @@ impl<U: Upstream> Delivery<U> {
                 Step::Sent => tries = 0,
                 Step::Idle => {
                     if is_due {
-                        sent = now;
+                        sent = elapsed;
                     }
                     is_due = false;
                     if is_over {
@@ -420,7 +423,7 @@ impl<U: Upstream> Delivery<U> {
                 }
                 Step::Pause(micros) => {
                     tries += 1;
-                    not_before = now.plus_micros(micros);
+                    not_before = elapsed.saturating_add(micros);
                     // What is left is on the disk, and the next start sends it.
                     if is_over
                         && (self.stop.load(Ordering::Acquire) || !self.is_replay)
@@ -431,10 +434,6 @@ impl<U: Upstream> Delivery<U> {
                 }
             }
         }
-    }
-
-    fn now(&self) -> Instant {
-        locked(&self.shared.clock).now(&self.machine.reading())
     }
 }
 
