@@ -16,12 +16,12 @@ use super::machine::{Machine, random_u64};
 use super::scripted::ScriptedSource;
 use super::sender::{Counts, LIMITS, Sender, Shared, Step, inventory_message, locked};
 use super::source::{Sample, Source, SourceError};
-use super::spool::{self, BatchLimits, FolderError, PressureState, RealDisk, Spool, SpoolError};
+use super::spool::{self, BatchLimits, FolderError, RealDisk, Spool, SpoolError};
 use super::upstream::Upstream;
 use super::window::{Stamp, Window, Windower};
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::Span;
-use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::units::{Instant, MICROS_PER_SECOND, NANOS_PER_MICRO};
 use crate::domain::usage::{self, ClockRow, SourceRank};
 use crate::wire::agent_v1::Inventory;
 use crate::wire::body::ROWS_MAX;
@@ -110,8 +110,8 @@ impl<S, U> std::fmt::Debug for Agent<S, U> {
 /// What the sampler tells the sender.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The newest inventory, until the sender has it.
-    inventory: Mutex<Option<Inventory>>,
+    /// The newest inventory, and when it was taken, until the sender has it.
+    inventory: Mutex<Option<(Inventory, Option<Reading>)>>,
     /// A holder or a layout changed.
     has_changed: AtomicBool,
     /// Nothing more will come.
@@ -249,7 +249,7 @@ impl<S: Replay> Sampler<S> {
             let began = reading.monotonic_nanos;
             let at = locked(&self.shared.clock).now(&reading);
             if at.micros_since(looked) >= INVENTORY_EVERY_MICROS || at < looked {
-                self.look(at)?;
+                self.look(at, Some(reading.clone()))?;
                 looked = at;
             }
             match self.source.sample(at, &mut sample) {
@@ -276,7 +276,7 @@ impl<S: Replay> Sampler<S> {
         let mut windower = Windower::with_silence_max(last_edge, 2 * MINUTE_MICROS);
         let mut sample = Sample::default();
         let mut at = span.start().max(last_edge);
-        self.look(span.start())?;
+        self.look(span.start(), None)?;
         while at <= span.end() && !self.is_told_to_stop() {
             self.source.sample(at, &mut sample)?;
             let stamp = Stamped { source: &self.source, clock: &self.shared.clock, reading: None };
@@ -290,8 +290,8 @@ impl<S: Replay> Sampler<S> {
             let next = Instant::from_micros(minute).min(span.end());
             at = self.source.next_change(at, next).unwrap_or(next);
             // What is not sent yet must not push out what was played before: there is no hurry.
-            while locked(&self.shared.spool).pressure().state > PressureState::Fine && !self.is_told_to_stop()
-            {
+            // What is acknowledged and only kept goes by itself where room is needed.
+            while locked(&self.shared.spool).pressure().is_half_unsent() && !self.is_told_to_stop() {
                 self.machine.sleep(Duration::from_millis(20));
             }
         }
@@ -331,7 +331,7 @@ impl<S: Replay> Sampler<S> {
     }
 
     /// Looks at what the node has, and has it told where it is new.
-    fn look(&mut self, at: Instant) -> Result<(), AgentError> {
+    fn look(&mut self, at: Instant, reading: Option<Reading>) -> Result<(), AgentError> {
         let found = match self.source.inventory() {
             Ok(found) => found,
             Err(error) => {
@@ -348,7 +348,7 @@ impl<S: Replay> Sampler<S> {
         self.identity.inventory_counter = counter;
         self.identity.clock = locked(&self.shared.clock).state();
         self.identity.save(&self.settings.folder)?;
-        *locked(&self.notes.inventory) = Some(inventory_message(&found, counter, at));
+        *locked(&self.notes.inventory) = Some((inventory_message(&found, counter, at), reading));
         self.devices = Some(found);
         Ok(())
     }
@@ -377,26 +377,29 @@ impl<U: Upstream> Delivery<U> {
     }
 
     fn deliver(&mut self) -> Result<(), AgentError> {
-        let (mut slot, mut sent, mut is_due) = (i64::MIN, Instant::MIN, false);
-        let (mut not_before, mut tries) = (Instant::MIN, 0);
+        // Pauses are of the monotonic clock: an answer may move the service's time by a year, either way.
+        let (mut slot, mut sent, mut is_due) = (i64::MIN, i64::MIN, false);
+        let (mut not_before, mut tries) = (i64::MIN, 0);
         loop {
-            if let Some(inventory) = locked(&self.notes.inventory).take() {
-                self.sender.put_inventory(inventory);
+            if let Some((inventory, at)) = locked(&self.notes.inventory).take() {
+                self.sender.put_inventory(inventory, at);
             }
             let is_over = self.notes.is_over.load(Ordering::Acquire);
-            let now = self.now();
+            let reading = self.machine.reading();
+            let elapsed = reading.monotonic_nanos.div_euclid(NANOS_PER_MICRO);
+            let now = locked(&self.shared.clock).now(&reading);
             let turn = now.micros().saturating_sub(self.phase).div_euclid(SEND_EVERY_MICROS);
             if turn != slot {
                 // At a start there is nothing yet that would be due.
                 is_due |= slot != i64::MIN;
                 slot = turn;
             }
-            if now.micros_since(sent) >= CHANGE_EVERY_MICROS
+            if elapsed.saturating_sub(sent) >= CHANGE_EVERY_MICROS
                 && self.notes.has_changed.swap(false, Ordering::AcqRel)
             {
                 is_due |= !self.is_replay;
             }
-            if now < not_before && !(is_over && tries == 0) {
+            if elapsed < not_before && !(is_over && tries == 0) {
                 if is_over && !self.is_replay {
                     return Ok(());
                 }
@@ -410,7 +413,7 @@ impl<U: Upstream> Delivery<U> {
                 Step::Sent => tries = 0,
                 Step::Idle => {
                     if is_due {
-                        sent = now;
+                        sent = elapsed;
                     }
                     is_due = false;
                     if is_over {
@@ -420,7 +423,7 @@ impl<U: Upstream> Delivery<U> {
                 }
                 Step::Pause(micros) => {
                     tries += 1;
-                    not_before = now.plus_micros(micros);
+                    not_before = elapsed.saturating_add(micros);
                     // What is left is on the disk, and the next start sends it.
                     if is_over
                         && (self.stop.load(Ordering::Acquire) || !self.is_replay)
@@ -431,10 +434,6 @@ impl<U: Upstream> Delivery<U> {
                 }
             }
         }
-    }
-
-    fn now(&self) -> Instant {
-        locked(&self.shared.clock).now(&self.machine.reading())
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::clock::{Observed, ServerClock};
+use super::clock::{Observed, Reading, ServerClock};
 use super::identity::Identity;
 use super::machine::{Machine, random_u64};
 use super::source;
@@ -74,6 +74,14 @@ pub enum Trouble {
     Forbidden(String),
 }
 
+/// An inventory that is to be sent.
+#[derive(Debug, Clone)]
+struct Taken {
+    message: Inventory,
+    /// What the clocks showed when it was taken; none: its instant is a script's.
+    at: Option<Reading>,
+}
+
 /// What was sent so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -104,7 +112,7 @@ pub struct Sender<D, U> {
     reasons: [Option<Name>; 2],
     pause: i64,
     was_away: bool,
-    inventory: Option<Inventory>,
+    inventory: Option<Taken>,
     /// What the service says that only a person can change.
     pub trouble: Option<Trouble>,
     /// What was sent.
@@ -190,8 +198,11 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
     }
 
     /// Has an inventory to be sent before the next batch: devices that are new have to be known first.
-    pub fn put_inventory(&mut self, inventory: Inventory) {
-        self.inventory = Some(inventory);
+    ///
+    /// `at` is what the clocks showed when it was taken: it is told by the service's time as it is known when it is
+    /// sent. None: its instant is a script's.
+    pub fn put_inventory(&mut self, message: Inventory, at: Option<Reading>) {
+        self.inventory = Some(Taken { message, at });
     }
 
     /// Whether the inventory was taken.
@@ -232,53 +243,60 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
     /// Asks with a signature; once more with the right time, if the service says that ours is wrong.
     fn ask(
         &mut self,
+        request: (&'static str, &'static str, &'static str),
+        bytes: &[u8],
+        place: Option<&StreamPlace>,
+        reason: Option<&Name>,
+    ) -> Result<Reply, Unreachable> {
+        let reply = self.ask_once(request, bytes, place, reason)?;
+        if is_clock_skew(&reply) { self.ask_once(request, bytes, place, reason) } else { Ok(reply) }
+    }
+
+    /// Asks with a signature, and learns the service's time from the answer.
+    fn ask_once(
+        &mut self,
         (method, path, media): (&'static str, &'static str, &'static str),
         bytes: &[u8],
         place: Option<&StreamPlace>,
         reason: Option<&Name>,
     ) -> Result<Reply, Unreachable> {
-        let mut again = true;
-        loop {
-            let sent = self.machine.reading();
-            let issued = locked(&self.shared.clock).now(&sent).micros().div_euclid(MICROS_PER_SECOND);
-            let claims = RequestClaims {
-                body_hash: body::hash(bytes),
-                issuer: self.agent.clone(),
-                node: self.node.clone(),
-                audience: self.audience.clone(),
-                issued,
-                expires: issued.saturating_add(SIGNED_SECONDS),
-                method: method.to_owned(),
-                path: path.to_owned(),
-                place: place.cloned(),
-                reason: reason.map(Name::to_string),
-            };
-            let token = self.signer.sign_request(&claims).map_err(|error| Unreachable(error.to_string()))?;
-            let reply =
-                self.upstream.ask(&Request { method, path, media, body: bytes, token: Some(&token) })?;
-            if let Some(time) = reply.time_micros {
-                let received = self.machine.reading();
-                let observed = locked(&self.shared.clock).observe(&sent, &received, time);
-                if let Observed::Stepped(micros) = observed {
-                    tracing::warn!(
-                        micros,
-                        "the service's time is {} ms off what was assumed",
-                        micros / 1_000
-                    );
-                }
+        let sent = self.machine.reading();
+        let issued = locked(&self.shared.clock).now(&sent).micros().div_euclid(MICROS_PER_SECOND);
+        let claims = RequestClaims {
+            body_hash: body::hash(bytes),
+            issuer: self.agent.clone(),
+            node: self.node.clone(),
+            audience: self.audience.clone(),
+            issued,
+            expires: issued.saturating_add(SIGNED_SECONDS),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            place: place.cloned(),
+            reason: reason.map(Name::to_string),
+        };
+        let token = self.signer.sign_request(&claims).map_err(|error| Unreachable(error.to_string()))?;
+        let reply = self.upstream.ask(&Request { method, path, media, body: bytes, token: Some(&token) })?;
+        if let Some(time) = reply.time_micros {
+            let received = self.machine.reading();
+            let observed = locked(&self.shared.clock).observe(&sent, &received, time);
+            if let Observed::Stepped(micros) = observed {
+                tracing::warn!(micros, "the service's time is {} ms off what was assumed", micros / 1_000);
             }
-            if is_clock_skew(&reply) && std::mem::take(&mut again) {
-                continue;
-            }
-            return Ok(reply);
         }
+        Ok(reply)
     }
 
-    fn send_inventory(&mut self, inventory: &Inventory) -> Step {
-        let Ok(bytes) = serde_json::to_vec(inventory) else { return Step::Pause(REFUSED_MICROS) };
-        let reply = match self.ask(("PUT", INVENTORY_PATH, "application/json"), &bytes, None, None) {
-            Ok(reply) => reply,
-            Err(error) => return self.failed(&error.to_string(), None),
+    fn send_inventory(&mut self, taken: &Taken) -> Step {
+        let request = ("PUT", INVENTORY_PATH, "application/json");
+        let mut sent = self.told(taken).map(|bytes| self.ask_once(request, &bytes, None, None));
+        if sent.as_ref().is_some_and(|sent| sent.as_ref().is_ok_and(is_clock_skew)) {
+            // The time in it was as wrong as that of the signature.
+            sent = self.told(taken).map(|bytes| self.ask_once(request, &bytes, None, None));
+        }
+        let reply = match sent {
+            Some(Ok(reply)) => reply,
+            Some(Err(error)) => return self.failed(&error.to_string(), None),
+            None => return Step::Pause(REFUSED_MICROS),
         };
         match reply.status {
             200 => {
@@ -297,6 +315,15 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
             }
             _ => self.refused(&reply),
         }
+    }
+
+    /// An inventory's bytes, with its instant in the service's time.
+    fn told(&self, taken: &Taken) -> Option<Vec<u8>> {
+        let mut message = taken.message.clone();
+        if let Some(reading) = &taken.at {
+            message.at = locked(&self.shared.clock).now(reading).micros();
+        }
+        serde_json::to_vec(&message).ok()
     }
 
     fn send(&mut self, out: &Outgoing) -> Result<Step, SpoolError> {

@@ -6,6 +6,8 @@
 )]
 
 #[cfg(test)]
+mod agent;
+#[cfg(test)]
 mod api;
 #[cfg(test)]
 mod architecture;

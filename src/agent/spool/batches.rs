@@ -60,6 +60,32 @@ impl<D: Disk> Spool<D> {
         self.sequence(lane, self.lane(lane).formed)
     }
 
+    /// The lane's batches that are held, acknowledged or not, in the order of their numbers: the time that each speaks
+    /// of, and its bytes; none for a skip. For whoever compares: nothing changes by it.
+    ///
+    /// # Errors
+    /// [`SpoolError`] when the disk cannot be read.
+    pub fn kept(&mut self, lane: Lane) -> Result<Vec<(Span, Option<Vec<u8>>)>, SpoolError> {
+        let entries: Vec<BatchEntry> = self.held(lane).values().cloned().collect();
+        let mut kept = Vec::with_capacity(entries.len());
+        for entry in entries {
+            kept.push(match self.read_batch(&entry.place)? {
+                Some(Content::Body(body)) => (entry.span, Some(body)),
+                Some(Content::Skip(_)) | None => (entry.span, None),
+            });
+        }
+        Ok(kept)
+    }
+
+    /// Bytes of what the service has not acknowledged: no room is made by dropping them without a loss.
+    pub(super) fn unsent(&self) -> u64 {
+        let waiting = Lane::ALL.into_iter().flat_map(|lane| {
+            let after = self.lane(lane).acknowledged.saturating_add(1);
+            self.held(lane).range(after..).map(|(_, entry)| entry.place.length)
+        });
+        waiting.fold(self.window_log.bytes(), u64::saturating_add)
+    }
+
     /// Everything of the lane up to a number is durable at the service. What was acknowledged long enough before `now`
     /// is dropped.
     ///

@@ -173,10 +173,20 @@ pub enum Rewound {
 pub struct Pressure {
     /// Bytes on the disk.
     pub used: u64,
+    /// Of these, bytes that are not acknowledged.
+    pub unsent: u64,
     /// Bytes that there may be.
     pub budget: u64,
     /// What it has come to.
     pub state: PressureState,
+}
+
+impl Pressure {
+    /// Whether what is not acknowledged takes half of the budget or more.
+    #[must_use]
+    pub const fn is_half_unsent(&self) -> bool {
+        self.unsent.saturating_mul(2) >= self.budget
+    }
 }
 
 /// What the budget has come to since half of it was last free.
@@ -393,7 +403,7 @@ impl<D: Disk> Spool<D> {
         let (used, budget) = (self.used(), self.settings.budget);
         let half = budget.div_euclid(2);
         let state = if used < half { PressureState::Fine } else { self.worst.max(PressureState::Half) };
-        Pressure { used, budget, state }
+        Pressure { used, unsent: self.unsent(), budget, state }
     }
 
     /// Whether windows wait in a lane that are in no batch yet.

@@ -94,6 +94,11 @@ impl TestClock {
     pub fn set(&self, text: &str) {
         self.0.store(at(text).micros(), Ordering::SeqCst);
     }
+
+    /// Goes on by so many microseconds.
+    pub fn pass(&self, micros: i64) {
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
 }
 
 impl Clock for TestClock {

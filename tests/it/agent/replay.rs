@@ -1,0 +1,126 @@
+//! A replay, from the script to the report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fatia::agent::clock::ServerClock;
+use fatia::agent::run::{Agent, Settings};
+use fatia::agent::scripted::ScriptedSource;
+use fatia::domain::period::Span;
+use fatia::wire::usage_v1;
+use serde_json::Value;
+
+use super::rig::{
+    MINUTE, Node, SECOND, SMALL, TestMachine, assert_same_held, hours, http, journal, kept, measured, scripted,
+    total_micros,
+};
+use crate::support::api::Api;
+use crate::support::platform::{TestPlatform, at, on_both_databases, span};
+
+fn agent(node: &Node, api: &Api, replay: Span, batch_windows: usize) -> Agent<ScriptedSource, fatia::agent::upstream::Http> {
+    Agent {
+        settings: Settings {
+            folder: node.folder().to_owned(),
+            budget: node.budget,
+            keep_acknowledged_micros: node.keep_micros,
+            sample_every: Duration::from_secs(1),
+            replay: Some(replay),
+            batch_windows,
+        },
+        identity: node.identity.clone(),
+        clock: ServerClock::restored(&node.identity.clock),
+        source: ScriptedSource::open(&node.script, &node.name()).expect("a good script"),
+        upstream: http(api),
+        machine: node.machine.clone(),
+        stop: Arc::new(AtomicBool::new(false)),
+    }
+}
+
+/// The pod of a key of what was held.
+fn pod(key: &str) -> &str {
+    key.split("pod=").nth(1).unwrap_or(key)
+}
+
+on_both_databases! {
+    async fn a_replayed_day_is_in_the_journal_and_on_the_report_as_scripted(platform: &TestPlatform) {
+        // Until Tuesday noon: so the five minutes are in it in which nobody sees who holds the second board.
+        let (day, whole) = (span("06-01T00:00 06-02T00:00"), span("06-01T00:00 06-02T12:00"));
+        let api = Api::of(platform);
+        let machine = TestMachine::at(platform.now(), None);
+        let node = Node::enrolled(&api, machine, "node-1", SMALL).await;
+        let (name, scope) = (node.name(), node.scope());
+        for part in [day, whole] {
+            let work = agent(&node, &api, part, 64);
+            let counts = tokio::task::spawn_blocking(move || work.run()).await.unwrap().unwrap();
+            assert_eq!((counts.duplicates, counts.failures, counts.new_streams), (0, 0, 0));
+            assert!(counts.acknowledged > 0);
+        }
+        let (spool, stored) = (kept(&mut node.spool(node.folder()), &scope), journal(platform, &scope).await);
+        assert_eq!(spool.bodies, stored.bodies, "what the agent kept is what the service stored");
+        assert!(stored.bodies.values().all(|times| *times == 1));
+        assert_eq!((stored.doubled_micros(), stored.gaps.len()), (0, 0));
+        let script = scripted(SMALL, &name, whole);
+        assert_same_held(&stored.held(), &script);
+        // Looked at on a grid of its own: what was measured is as much.
+        assert_eq!(stored.measured, measured(SMALL, &name, whole, MINUTE));
+        platform.tick().await;
+        platform.derive().await;
+        platform.assert_well().await;
+
+        // A seventh of a board, for as long as it was held; and nobody used more than that.
+        let report = hours(platform, "workload").await;
+        let mut pods: BTreeMap<&str, i64> = BTreeMap::new();
+        for (key, spans) in script.iter().filter(|(key, _)| key.contains("mig/")) {
+            *pods.entry(pod(key)).or_default() += spans.iter().map(|each| each.end().micros_since(each.start())).sum::<i64>();
+        }
+        assert!(pods.len() > 10, "{pods:?}");
+        for (pod, micros) in &pods {
+            let told = micro_hours(&report[*pod]);
+            let share = micros / 7 / 3_600;
+            assert!((told - share).abs() <= 60, "{pod}: {told} µh, {share} by the script");
+        }
+        let mut by_state = hours(platform, "state").await;
+        let unknown: i64 = micro_hours(&by_state.remove("unknown").unwrap_or_default());
+        // Two boards are in service; those five minutes, and all after noon, are known of neither in full.
+        let late = platform.now().plus_micros(-10 * MINUTE).micros_since(at("06-02T12:00")) * 2 / 3_600;
+        let hidden = 5 * MINUTE / 3_600;
+        assert!((unknown - late - hidden).abs() <= 60, "{unknown} µh unknown, {late} and {hidden} by the script");
+        let whole_micros = total_micros(&script);
+        println!("{} batches, {} s held in {} runs", stored.bodies.len(), whole_micros / SECOND, script.len());
+
+        // What people read one by one is the same.
+        let path = "/api/v1/usage/windows?node=node-1&from=2026-06-01T00:00:00Z&to=2026-06-02T12:00:00Z";
+        let shown = api.all(&api.operator, path, 5_000).await;
+        let held = |each: &&Value| each["kind"] == "held";
+        let micros = |each: &Value| {
+            let edge = |field: &str| fatia::domain::units::Instant::parse(each[field].as_str().unwrap()).unwrap();
+            edge("to").micros_since(edge("from"))
+        };
+        assert_eq!(shown.iter().filter(held).map(micros).sum::<i64>(), whole_micros);
+        assert_eq!(usage_v1::VERSION, "usage_v1");
+    }
+
+    async fn a_replay_of_more_than_half_its_disk_budget_gets_to_its_end(platform: &TestPlatform) {
+        let api = Api::of(platform);
+        let machine = TestMachine::at(platform.now(), None);
+        let mut node = Node::enrolled(&api, machine, "node-1", SMALL).await;
+        node.budget = 128 << 10;
+        let part = span("06-01T00:00 06-02T00:00");
+        let work = agent(&node, &api, part, 8);
+        let counts = tokio::task::spawn_blocking(move || work.run()).await.unwrap().unwrap();
+        assert_eq!(counts.failures, 0);
+        let stored = journal(platform, &node.scope()).await;
+        let (bytes, gaps) = (platform.raw().await.number("SELECT CAST(SUM(length(body)) AS BIGINT) FROM usage_batch").await, &stored.gaps);
+        assert!(bytes > 64 << 10, "{bytes} bytes are more than half of the budget");
+        assert_eq!(gaps, &[]);
+        assert_same_held(&stored.held(), &scripted(SMALL, &node.name(), part));
+    }
+}
+
+/// Hours as a report shows them, in millionths.
+fn micro_hours(text: &str) -> i64 {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    whole.parse::<i64>().unwrap_or_default() * 1_000_000 + format!("{part:0<6}").parse::<i64>().unwrap_or_default()
+}
