@@ -387,18 +387,19 @@ pub async fn kept(
     let (mut values, mut keys) = (Vec::new(), Vec::new());
     for (scope, stream, sequence) in wanted {
         let at = values.len();
-        keys.push(format!(
-            "SELECT s.stream_id, b.sequence, b.body_hash, s.rank, s.sender, s.mark FROM usage_batch b \
-             JOIN usage_stream s ON s.stream_id = b.stream_id \
-             WHERE b.scope_id = ${} AND b.stream_id = ${} AND b.sequence = ${}",
-            at + 1,
-            at + 2,
-            at + 3
-        ));
+        // PostgreSQL takes what has no type for text.
+        keys.push(format!("(CAST(${} AS BIGINT), ${}, CAST(${} AS BIGINT))", at + 1, at + 2, at + 3));
         values.extend([scope.stored().into(), stream.to_string().into(), (*sequence).into()]);
     }
+    // One scan of these keys: a query for each, even in one statement, is planned for each partition of the journal.
+    let sql = format!(
+        "SELECT s.stream_id, b.sequence, b.body_hash, s.rank, s.sender, s.mark FROM usage_batch b \
+         JOIN usage_stream s ON s.stream_id = b.stream_id \
+         WHERE (b.scope_id, b.stream_id, b.sequence) IN (VALUES {})",
+        keys.join(", ")
+    );
     let corrupt = |error: &dyn std::fmt::Display| StoreError::corrupt("a stream", error.to_string());
-    for row in tx.all(&keys.join(" UNION ALL "), values).await? {
+    for row in tx.all(&sql, values).await? {
         let stream = Uuid::parse_str(&row.get::<String>(0)?).map_err(|error| corrupt(&error))?;
         let rank = SourceRank::parse(&row.get::<String>(3)?).map_err(|error| corrupt(&error))?;
         let sender = super::fleet::name_of(&row.get::<String>(4)?)?;
