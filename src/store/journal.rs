@@ -392,10 +392,13 @@ pub async fn kept(
         values.extend([scope.stored().into(), stream.to_string().into(), (*sequence).into()]);
     }
     // One scan of these keys: a query for each, even in one statement, is planned for each partition of the journal.
+    // A join, since SQLite looks at every batch for a list of keys.
     let sql = format!(
-        "SELECT s.stream_id, b.sequence, b.body_hash, s.rank, s.sender, s.mark FROM usage_batch b \
-         JOIN usage_stream s ON s.stream_id = b.stream_id \
-         WHERE (b.scope_id, b.stream_id, b.sequence) IN (VALUES {})",
+        "WITH wanted (scope_id, stream_id, sequence) AS (VALUES {}) \
+         SELECT s.stream_id, b.sequence, b.body_hash, s.rank, s.sender, s.mark FROM wanted w \
+         JOIN usage_batch b \
+         ON b.scope_id = w.scope_id AND b.stream_id = w.stream_id AND b.sequence = w.sequence \
+         JOIN usage_stream s ON s.stream_id = b.stream_id",
         keys.join(", ")
     );
     let corrupt = |error: &dyn std::fmt::Display| StoreError::corrupt("a stream", error.to_string());

@@ -13,13 +13,18 @@ use fatia::wire::usage_v1;
 use serde_json::Value;
 
 use super::rig::{
-    MINUTE, Node, SECOND, SMALL, TestMachine, assert_same_held, hours, http, journal, kept, measured, scripted,
-    total_micros,
+    MINUTE, Node, SECOND, SMALL, TestMachine, assert_same_held, hours, http, journal, kept, measured,
+    scripted, total_micros,
 };
 use crate::support::api::Api;
 use crate::support::platform::{TestPlatform, at, on_both_databases, span};
 
-fn agent(node: &Node, api: &Api, replay: Span, batch_windows: usize) -> Agent<ScriptedSource, fatia::agent::upstream::Http> {
+fn agent(
+    node: &Node,
+    api: &Api,
+    replay: Span,
+    batch_windows: usize,
+) -> Agent<ScriptedSource, fatia::agent::upstream::Http> {
     Agent {
         settings: Settings {
             folder: node.folder().to_owned(),
@@ -122,5 +127,6 @@ on_both_databases! {
 /// Hours as a report shows them, in millionths.
 fn micro_hours(text: &str) -> i64 {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
-    whole.parse::<i64>().unwrap_or_default() * 1_000_000 + format!("{part:0<6}").parse::<i64>().unwrap_or_default()
+    whole.parse::<i64>().unwrap_or_default() * 1_000_000
+        + format!("{part:0<6}").parse::<i64>().unwrap_or_default()
 }

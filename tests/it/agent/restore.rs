@@ -280,9 +280,12 @@ async fn begun_on(platform: &TestPlatform) -> (Api, Node) {
 /// No workload is charged for more than the script has of it.
 async fn assert_no_more_than(platform: &TestPlatform, script: &Held) {
     let charged = hours(platform, "workload").await;
-    for (pod, told) in charged.iter().filter(|(pod, _)| script.keys().any(|key| key.ends_with(&format!("pod={pod}")))) {
+    for (pod, told) in
+        charged.iter().filter(|(pod, _)| script.keys().any(|key| key.ends_with(&format!("pod={pod}"))))
+    {
         let spans = script.iter().filter(|(key, _)| key.ends_with(&format!("pod={pod}")));
-        let micros: i64 = spans.flat_map(|(_, spans)| spans).map(|each| each.end().micros_since(each.start())).sum();
+        let micros: i64 =
+            spans.flat_map(|(_, spans)| spans).map(|each| each.end().micros_since(each.start())).sum();
         let told = told.replace('.', "").parse::<i64>().unwrap();
         assert!(told <= micros / 3_600, "{pod}: {told} µh charged, {} µh of wall time", micros / 3_600);
     }

@@ -321,8 +321,7 @@ impl<U: Upstream> Running<U> {
 
     fn keep(&self, closed: Vec<Window>) {
         for part in closed.into_iter().flat_map(|window| window.parts(ROWS_MAX)) {
-            let kept =
-                spool::Window { span: part.span, batch: part.batch, source_state: part.source_state };
+            let kept = spool::Window { span: part.span, batch: part.batch, source_state: part.source_state };
             let appended = self.shared.spool.lock().unwrap().append(&kept).expect("the disk takes it");
             assert_eq!((appended.refused.len(), appended.lost), (0, None));
         }
@@ -341,7 +340,12 @@ impl<U: Upstream> Running<U> {
                 Step::Sent => (sent, pauses) = (sent + 1, 0),
                 Step::Pause(micros) => {
                     pauses += 1;
-                    assert!(pauses < 20, "it gets nowhere: {:?} {:?}", self.sender.counts, self.sender.trouble);
+                    assert!(
+                        pauses < 20,
+                        "it gets nowhere: {:?} {:?}",
+                        self.sender.counts,
+                        self.sender.trouble
+                    );
                     self.machine.pass(micros);
                 }
             }
@@ -426,7 +430,8 @@ impl Reported {
 
     /// Time that is said more than once of one holder.
     pub fn doubled_micros(&self) -> i64 {
-        let length = |spans: &[Span]| spans.iter().map(|span| span.end().micros_since(span.start())).sum::<i64>();
+        let length =
+            |spans: &[Span]| spans.iter().map(|span| span.end().micros_since(span.start())).sum::<i64>();
         self.rows.values().map(|spans| length(spans) - length(&merged(spans.iter().copied()))).sum()
     }
 }
@@ -475,7 +480,8 @@ pub fn measured(script: &str, node: &Name, span: Span, every: i64) -> BTreeMap<S
                 let seen = meter.holder.map(|holder| &of.holders[holder].evidence);
                 (key(&of.slices[meter.slice], seen), *amount)
             });
-            let new = look.newcomers.iter().map(|each| (key(&each.slice, each.evidence.as_ref()), each.amount));
+            let new =
+                look.newcomers.iter().map(|each| (key(&each.slice, each.evidence.as_ref()), each.amount));
             for (key, amount) in old.chain(new) {
                 let sum: &mut (i64, i64) = sums.entry(key).or_default();
                 sum.0 += amount.active_nanos.unwrap_or_default();
@@ -514,12 +520,15 @@ pub fn without(held: &Held, gaps: &[Span]) -> Held {
 /// Fails and shows the first differences.
 #[track_caller]
 pub fn assert_same_held(found: &Held, want: &Held) {
-    let show = |spans: &Vec<Span>| spans.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let show =
+        |spans: &Vec<Span>| spans.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut differences = Vec::new();
     for key in found.keys().chain(want.keys().filter(|key| !found.contains_key(*key))) {
-        let (found, want) = (found.get(key).cloned().unwrap_or_default(), want.get(key).cloned().unwrap_or_default());
+        let (found, want) =
+            (found.get(key).cloned().unwrap_or_default(), want.get(key).cloned().unwrap_or_default());
         if found != want {
-            let first = found.iter().zip(&want).position(|(a, b)| a != b).unwrap_or(found.len().min(want.len()));
+            let first =
+                found.iter().zip(&want).position(|(a, b)| a != b).unwrap_or(found.len().min(want.len()));
             let (found, want) = (found[first..].to_vec(), want[first..].to_vec());
             differences.push(format!("{key}: found {} …, want {} …", show(&found), show(&want)));
         }
