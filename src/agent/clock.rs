@@ -15,6 +15,8 @@ use crate::domain::usage::ClockRow;
 
 /// Differences below this are the network's and not a clock's, in microseconds.
 pub const STEP_MIN_MICROS: i64 = 500_000;
+/// What was placed by a clock that was off by so much or more is placed anew, in microseconds.
+pub const OFF_MICROS_MIN: i64 = 1_000_000;
 /// Of so many last replies the one with the shortest round trip is believed.
 pub const REPLIES_KEPT: usize = 8;
 
@@ -173,6 +175,20 @@ impl ServerClock {
                 .max(0),
             wall_micros,
             offset_micros: span.end().micros().saturating_sub(wall_micros),
+        }
+    }
+
+    /// Server time less monotonic clock in a run of the machine, in microseconds; none: nothing was heard in it.
+    #[must_use]
+    pub fn offset(&self, boot: &Name) -> Option<i64> {
+        self.of_boot(boot)
+    }
+
+    /// Server time is known to be at least `edge`: what the wall clock says counts no more where it is behind that.
+    pub fn not_before(&mut self, edge: Instant, reading: &Reading) {
+        let behind = edge.micros_since(self.now(reading));
+        if self.of_boot(&reading.boot).is_none() && behind > 0 {
+            self.wall_offset_micros = self.wall_offset_micros.saturating_add(behind);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::clock::{Reading, ServerClock};
+use super::clock::{OFF_MICROS_MIN, Reading, ServerClock};
 use super::identity::{Identity, IdentityError};
 use super::machine::{Machine, random_u64};
 use super::scripted::ScriptedSource;
@@ -161,7 +161,9 @@ impl<S: Replay, U: Upstream + 'static> Agent<S, U> {
         let spool = Spool::open(disk, spool_settings, ids)?;
         self.source.restore(spool.source_state());
         let last_edge = spool.last_edge().unwrap_or(Instant::MIN);
-        let shared = Arc::new(Shared { spool: Mutex::new(spool), clock: Mutex::new(self.clock.clone()) });
+        let mut clock = self.clock.clone();
+        clock.not_before(last_edge, &self.machine.reading());
+        let shared = Arc::new(Shared { spool: Mutex::new(spool), clock: Mutex::new(clock) });
         let upstream = self.upstream;
         let sending = Sender::new(Arc::clone(&shared), upstream, Arc::clone(&self.machine), &self.identity);
         let sending = sending.ok_or(AgentError::NotEnrolled)?;
@@ -221,13 +223,13 @@ struct Sampler<S> {
 
 struct Stamped<'a, S> {
     source: &'a S,
-    clock: &'a Mutex<ServerClock>,
-    reading: Option<Reading>,
+    /// The clock that placed the samples, and what it was read from.
+    clocks: Option<(&'a ServerClock, &'a Reading)>,
 }
 
 impl<S: Source> Stamp for Stamped<'_, S> {
     fn clocks(&self, span: Span) -> Option<ClockRow> {
-        self.reading.as_ref().map(|reading| locked(self.clock).evidence(span, reading))
+        self.clocks.map(|(clock, reading)| clock.evidence(span, reading))
     }
 
     fn source_state(&self) -> Vec<u8> {
@@ -244,18 +246,30 @@ impl<S: Replay> Sampler<S> {
         let mut windower = Windower::new(last_edge);
         let mut sample = Sample::default();
         let mut looked = Instant::MIN;
+        // By which windows are placed, from one look to the next.
+        let mut clock = locked(&self.shared.clock).clone();
         while !self.is_told_to_stop() {
             let reading = self.machine.reading();
             let began = reading.monotonic_nanos;
-            let at = locked(&self.shared.clock).now(&reading);
+            let newest = locked(&self.shared.clock).clone();
+            let off = newest.now(&reading).micros_since(clock.now(&reading));
+            if off.saturating_abs() >= OFF_MICROS_MIN {
+                let stamp = Stamped { source: &self.source, clocks: Some((&clock, &reading)) };
+                let last = windower.close(&stamp);
+                self.keep(last.into_iter().collect())?;
+                self.shared.retime(&reading)?;
+                let edge = locked(&self.shared.spool).last_edge();
+                windower = Windower::new(edge.unwrap_or(Instant::MIN));
+            }
+            clock = newest;
+            let at = clock.now(&reading);
             if at.micros_since(looked) >= INVENTORY_EVERY_MICROS || at < looked {
                 self.look(at, Some(reading.clone()))?;
                 looked = at;
             }
             match self.source.sample(at, &mut sample) {
                 Ok(()) => {
-                    let stamp =
-                        Stamped { source: &self.source, clock: &self.shared.clock, reading: Some(reading) };
+                    let stamp = Stamped { source: &self.source, clocks: Some((&clock, &reading)) };
                     let closed = windower.add(at, &sample, &stamp);
                     self.keep(closed)?;
                 }
@@ -265,8 +279,8 @@ impl<S: Replay> Sampler<S> {
             let took = Duration::from_nanos(took.unsigned_abs());
             self.machine.sleep(self.settings.sample_every.saturating_sub(took).max(Duration::from_millis(1)));
         }
-        let reading = Some(self.machine.reading());
-        let stamp = Stamped { source: &self.source, clock: &self.shared.clock, reading };
+        let reading = self.machine.reading();
+        let stamp = Stamped { source: &self.source, clocks: Some((&clock, &reading)) };
         let last = windower.close(&stamp);
         self.keep(last.into_iter().collect())
     }
@@ -279,7 +293,7 @@ impl<S: Replay> Sampler<S> {
         self.look(span.start(), None)?;
         while at <= span.end() && !self.is_told_to_stop() {
             self.source.sample(at, &mut sample)?;
-            let stamp = Stamped { source: &self.source, clock: &self.shared.clock, reading: None };
+            let stamp = Stamped { source: &self.source, clocks: None };
             let closed = windower.add(at, &sample, &stamp);
             self.keep(closed)?;
             if at == span.end() {
@@ -295,7 +309,7 @@ impl<S: Replay> Sampler<S> {
                 self.machine.sleep(Duration::from_millis(20));
             }
         }
-        let stamp = Stamped { source: &self.source, clock: &self.shared.clock, reading: None };
+        let stamp = Stamped { source: &self.source, clocks: None };
         let last = windower.close(&stamp);
         self.keep(last.into_iter().collect())
     }
@@ -304,10 +318,9 @@ impl<S: Replay> Sampler<S> {
         for window in closed {
             let is_cut = window.span.end().micros().rem_euclid(MINUTE_MICROS) != 0;
             for part in window.parts(ROWS_MAX) {
-                let kept =
+                let mut kept =
                     spool::Window { span: part.span, batch: part.batch, source_state: part.source_state };
-                let appended = locked(&self.shared.spool).append(&kept);
-                match appended {
+                match self.append(&mut kept) {
                     Ok(appended) => {
                         for refusal in appended.refused.iter().take(5) {
                             tracing::error!("a row cannot be sent: {} {}", refusal.pointer, refusal.reason);
@@ -317,7 +330,8 @@ impl<S: Replay> Sampler<S> {
                         }
                     }
                     // What the disk could not take now is gone, and unknown; the next window may find room.
-                    Err(error @ SpoolError::Io { .. }) => {
+                    // So is what begins before the newest edge: the service's time was set back.
+                    Err(error @ (SpoolError::Io { .. } | SpoolError::NotAfter { .. })) => {
                         tracing::error!("a window is lost: {}", chain(&error))
                     }
                     Err(error) => return Err(error.into()),
@@ -328,6 +342,21 @@ impl<S: Replay> Sampler<S> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a window, where the time as it is known now puts it.
+    fn append(&self, window: &mut spool::Window) -> Result<spool::Appended, SpoolError> {
+        let mut spool = locked(&self.shared.spool);
+        let clock = locked(&self.shared.clock);
+        let boot = window.batch.clocks.last().map(|row| row.boot.clone());
+        let known = boot.and_then(|boot| clock.offset(&boot).map(|offset| (boot, offset)));
+        let off = known.and_then(|(boot, offset)| spool::misplaced_by(&window.batch, &boot, offset));
+        drop(clock);
+        if let Some(off) = off {
+            spool::shift(&mut window.batch, off);
+            window.span = spool::shifted(window.span, off);
+        }
+        spool.append(window)
     }
 
     /// Looks at what the node has, and has it told where it is new.

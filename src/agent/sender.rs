@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::clock::{Observed, Reading, ServerClock};
+use super::clock::{OFF_MICROS_MIN, Observed, Reading, ServerClock};
 use super::identity::Identity;
 use super::machine::{Machine, random_u64};
 use super::source;
@@ -47,6 +47,22 @@ pub struct Shared<D> {
     pub spool: Mutex<Spool<D>>,
     /// The service's time.
     pub clock: Mutex<ServerClock>,
+}
+
+impl<D: Disk> Shared<D> {
+    /// Places what is kept, and is in no batch yet, by the time as it is known now.
+    ///
+    /// # Errors
+    /// [`SpoolError`].
+    pub(super) fn retime(&self, reading: &Reading) -> Result<(), SpoolError> {
+        let clock = locked(&self.clock).clone();
+        let Some(offset) = clock.offset(&reading.boot) else { return Ok(()) };
+        let moved = locked(&self.spool).retime(&reading.boot, offset, clock.now(reading))?;
+        if moved > 0 {
+            tracing::warn!("{moved} windows were placed by a clock that was off, and are placed anew");
+        }
+        Ok(())
+    }
 }
 
 /// Locks, also what a panic of another thread left: each call of the spool and the clock leaves them whole.
@@ -112,6 +128,8 @@ pub struct Sender<D, U> {
     reasons: [Option<Name>; 2],
     pause: i64,
     was_away: bool,
+    /// The time turned out to be another: what was placed by the old one is placed anew before the next batch is made.
+    is_off: bool,
     inventory: Option<Taken>,
     /// What the service says that only a person can change.
     pub trouble: Option<Trouble>,
@@ -191,6 +209,7 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
             pause: 0,
             // What a process before this one left behind may be old.
             was_away: true,
+            is_off: false,
             inventory: None,
             trouble: None,
             counts: Counts::default(),
@@ -223,6 +242,10 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
                 self.inventory = Some(inventory);
             }
             return Ok(step);
+        }
+        if self.is_off {
+            self.shared.retime(&self.machine.reading())?;
+            self.is_off = false;
         }
         for lane in Lane::ALL {
             // A backlog is sent as it is.
@@ -279,8 +302,11 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
         if let Some(time) = reply.time_micros {
             let received = self.machine.reading();
             let observed = locked(&self.shared.clock).observe(&sent, &received, time);
-            if let Observed::Stepped(micros) = observed {
+            if let Observed::Stepped(micros) | Observed::First(micros) = observed
+                && micros.saturating_abs() >= OFF_MICROS_MIN
+            {
                 tracing::warn!(micros, "the service's time is {} ms off what was assumed", micros / 1_000);
+                self.is_off = true;
             }
         }
         Ok(reply)

@@ -24,10 +24,13 @@ use super::source::{
 };
 use crate::domain::ids::Name;
 use crate::domain::period::Span;
-use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::units::{Instant, MICROS_PER_HOUR, MICROS_PER_SECOND};
 use crate::domain::usage::{Evidence, Slice};
 use fleet::{Metering, Node};
 use piece::{Piece, Played, Rate};
+
+/// As far back as devices tell what was used, in microseconds.
+const REMEMBERED_MICROS: i64 = 7 * 24 * MICROS_PER_HOUR;
 
 pub use read::{ScriptError, nodes};
 
@@ -115,7 +118,8 @@ impl Source for ScriptedSource {
             self.before = piece.devices.iter().map(|each| Arc::clone(&each.standing)).collect();
             self.piece = Some(piece);
         }
-        sample.since = self.since(at);
+        // No device remembers for longer what happened since it was looked at.
+        sample.since = self.since(at).filter(|since| at.micros_since(*since) <= REMEMBERED_MICROS);
         sample.devices.truncate(self.before.len());
         for (number, before) in self.before.iter().enumerate() {
             match sample.devices.get_mut(number) {

@@ -28,6 +28,9 @@ struct Draft {
     content: Content,
 }
 
+/// What a batch speaks of, and its packed message; none: it is a skip.
+pub type KeptBody = (Span, Option<Vec<u8>>);
+
 impl<D: Disk> Spool<D> {
     /// What the lane has to send: its oldest batch that is not acknowledged, the same one until it is; else a new one
     /// of untried windows. Its bytes are durable when this returns.
@@ -65,7 +68,7 @@ impl<D: Disk> Spool<D> {
     ///
     /// # Errors
     /// [`SpoolError`] when the disk cannot be read.
-    pub fn kept(&mut self, lane: Lane) -> Result<Vec<(Span, Option<Vec<u8>>)>, SpoolError> {
+    pub fn kept(&mut self, lane: Lane) -> Result<Vec<KeptBody>, SpoolError> {
         let entries: Vec<BatchEntry> = self.held(lane).values().cloned().collect();
         let mut kept = Vec::with_capacity(entries.len());
         for entry in entries {

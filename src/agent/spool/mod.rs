@@ -19,6 +19,7 @@ mod merge;
 mod ranges;
 mod record;
 mod recover;
+mod retime;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
@@ -29,10 +30,12 @@ use std::{fmt, io};
 
 use uuid::Uuid;
 
+pub use self::batches::KeptBody;
 pub use self::disk::{Disk, FolderError, RealDisk};
 use self::log::{Log, Place};
 use self::ranges::Range;
 use self::record::{Cursor, WindowRecord};
+pub(super) use self::retime::{misplaced_by, shift, shifted};
 use crate::domain::ids::{Name, ScopeName};
 use crate::domain::period::Span;
 use crate::domain::units::{Instant, MICROS_PER_HOUR};
@@ -323,7 +326,7 @@ impl<D: Disk> Spool<D> {
         &self.source_state
     }
 
-    /// The end of the newest window, also when all were sent and removed. Never goes back.
+    /// The end of the newest window, also when all were sent and removed. Goes back by [`Spool::retime`] alone.
     #[must_use]
     pub fn last_edge(&self) -> Option<Instant> {
         self.cursor.last_edge

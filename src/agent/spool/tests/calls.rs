@@ -244,6 +244,43 @@ fn parts_of_one_window_are_kept_beside_each_other() {
 }
 
 #[test]
+fn what_a_wrong_clock_placed_is_placed_anew_once_and_stays_there() {
+    let disk = SimDisk::default();
+    let mut spool = filled(&disk, 2);
+    let boot = Name::fixed("boot-1");
+    let (ahead, monotonic) = (400 * 86_400_000_000_i64, |minute: i64| 1_000_000_i64 * (60 * minute + 7));
+    for minute in 3..5 {
+        // The clock is as much ahead, and says what it was read from.
+        let mut window = measured(minute, 1, 1, 25);
+        shift(&mut window.batch, ahead);
+        window.span = shifted(window.span, ahead);
+        window.batch.clocks = vec![ClockRow {
+            span: window.span,
+            boot: boot.clone(),
+            monotonic_nanos: monotonic(minute + 1) * 1_000,
+            wall_micros: window.span.end().micros(),
+            offset_micros: 0,
+        }];
+        spool.append(&window).unwrap();
+    }
+    assert_eq!(spool.last_edge(), Some(at(5).plus_micros(ahead)));
+    let offset = at(0).micros() - monotonic(0);
+    assert_eq!(spool.retime(&boot, offset, at(6)).unwrap(), 2);
+    assert_eq!(spool.retime(&boot, offset, at(6)).unwrap(), 0);
+    let other = Name::fixed("boot-0");
+    assert_eq!(spool.retime(&other, 0, at(6)).unwrap(), 0, "of another run nothing is known");
+    for mut spool in [spool, open(&disk, ROOM).unwrap()] {
+        assert_eq!(spool.last_edge(), Some(at(5)));
+        assert_eq!(spool.retime(&boot, offset, at(6)).unwrap(), 0);
+        let batch = covered(&next(&mut spool, Lane::Live));
+        let moved: Vec<&ClockRow> = batch.clocks.iter().filter(|row| row.boot == boot).collect();
+        let told: Vec<(Span, i64)> = moved.iter().map(|row| (row.span, row.offset_micros)).collect();
+        assert_eq!(told, [(minutes(3, 5), -ahead)]);
+        assert!(batch.usage.iter().all(|row| row.span.end() <= at(5)));
+    }
+}
+
+#[test]
 fn windows_come_in_order() {
     let mut spool = filled(&SimDisk::default(), 2);
     let again = spool.append(&measured(0, 1, 1, 25));
