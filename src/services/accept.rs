@@ -18,7 +18,7 @@ use crate::domain::ids::{Name, ScopeId, ScopeKind, ScopeName};
 use crate::domain::mapping::{MappingRules, PLATFORM_NAME};
 use crate::domain::period::{BillingZone, Day, Span};
 use crate::domain::segment::HOLDERS_MAX;
-use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::units::{Instant, MICROS_PER_HOUR, MICROS_PER_SECOND};
 use crate::domain::usage::{
     Batch, Evidence, EvidenceField, LayoutRow, Row, Slice, SliceSize, Source, SourceRank, holding_edges,
 };
@@ -36,6 +36,9 @@ use crate::wire::body::{self, BodyError};
 use crate::wire::signature::{BatchClaims, BatchVerifier};
 use crate::wire::usage_v1::{self, DecodeError, Decoded};
 
+/// How far a batch may end after it was received, in microseconds. A service whose clock was set back has agents that
+/// followed it, and what they say is true; a year is none of that.
+const AHEAD_US_MAX: i64 = MICROS_PER_HOUR;
 /// By how much a sender's wall clock may be off before somebody is told.
 const SKEW_US_TOLD: i64 = 120 * MICROS_PER_SECOND;
 
@@ -144,7 +147,16 @@ pub async fn repeats(
 }
 
 /// What is in a body, or why nothing in it can be read; and whether it speaks for another than its signature.
-fn read_contents(claims: &BatchClaims, packed: &[u8], is_import: bool) -> (Result<Decoded, String>, bool) {
+fn read_contents(
+    claims: &BatchClaims,
+    packed: &[u8],
+    is_import: bool,
+    received: Instant,
+) -> (Result<Decoded, String>, bool) {
+    if claims.span.end().micros_since(received) > AHEAD_US_MAX {
+        // Taken as it is, it would vouch for hours of which nobody can know anything.
+        return (Err(format!("the batch ends at {}, which has not come yet", claims.span.end())), false);
+    }
     let mut speaks_for_another = false;
     (try_contents(claims, packed, is_import, &mut speaks_for_another), speaks_for_another)
 }
@@ -284,7 +296,8 @@ impl Arrival {
     /// Reads what is in a batch; that it cannot be read is no error, for its number is taken all the same.
     #[must_use]
     pub fn read(from: Verified, batch: SignedBatch, received: Instant) -> Self {
-        let (contents, speaks_for_another) = read_contents(&from.claims, &batch.body, from.is_import);
+        let (contents, speaks_for_another) =
+            read_contents(&from.claims, &batch.body, from.is_import, received);
         Self { from, batch, contents, received, speaks_for_another }
     }
 
@@ -470,7 +483,7 @@ impl Taking<'_> {
             let latest = decoded.batch.clocks.iter().max_by_key(|clock| clock.span.end());
             latest.map(|clock| clock.offset_micros)
         });
-        let edge = arrival.from.claims.span.end();
+        let edge = arrival.from.claims.span.end().min(arrival.received);
         let advance = Advance { stream: stream.clone(), mark: sequence, edge, offset_micros };
         ledger.advances.insert(stream.id, advance);
         if let Some(reason) = arrival.from.reason.as_ref().filter(|_| sequence == 1) {

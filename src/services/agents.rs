@@ -17,7 +17,7 @@ use super::{pools, tick};
 use crate::domain::device::Device;
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::period::{BillingZone, Span};
-use crate::domain::units::{Instant, MICROS_PER_SECOND};
+use crate::domain::units::{Instant, MICROS_PER_HOUR, MICROS_PER_SECOND};
 use crate::domain::usage::{Source, SourceRank};
 use crate::store::agents::{EnrolmentToken, LastSeen, StoredAgent};
 use crate::store::findings::{Finding, FindingKind};
@@ -37,6 +37,8 @@ use crate::wire::token::{Minted, Presented};
 pub const ENROLMENT_SECONDS: i64 = 3_600;
 /// As long as this a device is its home's alone after its home last vouched for it.
 const PINNED_US: i64 = 900 * MICROS_PER_SECOND;
+/// Of what was lost before so long ago nothing is derived anew.
+const GAP_US_MAX: i64 = 100 * 24 * MICROS_PER_HOUR;
 /// How far ahead of the service's time an inventory may be.
 const AHEAD_US_MAX: i64 = 120 * MICROS_PER_SECOND;
 /// The source of findings about devices has one subject a device.
@@ -759,7 +761,7 @@ pub async fn skip(
                     signature: skipped.token.clone(),
                 };
                 journal::append_gap(scope, tx, &gap, *now).await?;
-                let edge = place.span.end();
+                let edge = place.span.end().min(*now);
                 let advance = Advance { stream, mark: to, edge, offset_micros: None };
                 journal::advance_streams(scope, tx, &[advance], *now).await?;
                 let finding = Finding {
@@ -770,7 +772,9 @@ pub async fn skip(
                     detail: format!("batches {first} to {to} will not come: {}", skipped.reason),
                 };
                 findings::write(scope, tx, &[finding], *now).await?;
-                let hours = hours_meeting(*zone, [place.span]);
+                // A span is what its sender says: of one without measure only what may still be open is derived anew.
+                let known = Span::clamped(now.plus_micros(GAP_US_MAX.saturating_neg()), *now);
+                let hours = hours_meeting(*zone, [place.span.clip(known)]);
                 marks::mark_hours(scope, tx, home, MarkKind::Fold, &hours).await?;
                 Ok(answer(Outcome::Accepted, to))
             })

@@ -377,6 +377,28 @@ on_both_databases! {
         assert_eq!(faults.faults(), ["node is missing", "to lies before from"]);
     }
 
+    async fn what_is_said_of_a_time_to_come_is_set_aside_and_nothing_waits_for_it(platform: &TestPlatform) {
+        let (api, agent) = with_devices(platform).await;
+        let tomorrow = agent.pack("w - g1 dedicated 06-11T10:00 06-11T10:01", "g1 06-11T10:00 06-11T10:01");
+        let answer = agent.send(&api, platform, 1, &tomorrow).await.is(200);
+        assert_eq!(outcome(&answer), ("set_aside".to_owned(), 1));
+        assert!(answer.text.contains("has not come yet"), "{}", answer.text);
+        let now = agent.pack("w - g1 dedicated 06-10T10:00 06-10T10:01", "g1 06-10T10:00 06-10T10:01");
+        assert_eq!(outcome(&agent.send(&api, platform, 2, &now).await.is(200)), ("accepted".to_owned(), 2));
+        let kinds: Vec<String> = platform.findings().await.into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, ["batch_set_aside"]);
+        let seen = platform.raw().await.number("SELECT MAX(edge_us) FROM usage_stream").await;
+        assert!(seen <= platform.now().micros(), "no stream has spoken of tomorrow");
+        // Whoever says that a thousand years are lost has an hour's marks written for none of them.
+        let span = fatia::domain::period::Span::clamped(
+            fatia::domain::units::Instant::from_micros(0),
+            fatia::domain::units::Instant::MAX,
+        );
+        assert_eq!(outcome(&agent.skip(&api, platform, (3, 3), span).await.is(200)).1, 3);
+        let marks = platform.raw().await.number("SELECT COUNT(*) FROM dirty_node").await;
+        assert!(marks <= 24 * 101, "{marks} marks");
+    }
+
     async fn a_clock_that_is_a_year_off_is_told_of(platform: &TestPlatform) {
         let (api, agent) = with_devices(platform).await;
         let (from, to) = (span("06-10T10:00 06-10T10:01").start().micros(), span("06-10T10:00 06-10T10:01").end().micros());
