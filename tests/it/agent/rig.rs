@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fatia::agent::clock::{Reading, ServerClock};
@@ -35,25 +35,74 @@ pub const MINUTE: i64 = 60 * SECOND;
 pub const SMALL: &str = include_str!("../../fixtures/agent/small.toml");
 pub const DENSE: &str = include_str!("../../fixtures/agent/dense.toml");
 
+/// Whether runs may take long.
+pub fn is_long() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "how long a test runs is no setting of the program")]
+    std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1")
+}
+
 /// Where a client that blocks may be made, used and dropped: beside the runtime.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }
 
 /// A machine whose clocks its test sets. Who sleeps on it makes time pass.
+///
+/// Of a whole agent, the sampler alone does, and only while the sender sleeps: so nothing happens during a request, and
+/// the same happens each time.
 pub struct TestMachine {
     clocks: Mutex<Reading>,
     /// The service's clock, where time passes for both.
     service: Option<Arc<TestClock>>,
     chance: AtomicU64,
+    turns: Mutex<Turns>,
+    turned: Condvar,
+    alarms: Mutex<Vec<Alarm>>,
 }
+
+/// Whose turn it is.
+#[derive(Default)]
+struct Turns {
+    passed: u64,
+    is_sender_asleep: bool,
+}
+
+struct Alarm {
+    monotonic_nanos: i64,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+/// Longer than any request takes; and what a sender that has nothing to wait for waits.
+const TURN_MAX: Duration = Duration::from_secs(30);
+const TURN_SENDER: Duration = Duration::from_millis(50);
 
 impl TestMachine {
     /// A machine of which both clocks are right at an instant.
     pub fn at(instant: Instant, service: Option<Arc<TestClock>>) -> Arc<TestMachine> {
         let (boot, wall_micros) = (Name::fixed("boot-0"), instant.micros());
         let clocks = Mutex::new(Reading { boot, monotonic_nanos: 100 * SECOND * 1_000, wall_micros });
-        Arc::new(TestMachine { clocks, service, chance: AtomicU64::new(1) })
+        Arc::new(TestMachine {
+            clocks,
+            service,
+            chance: AtomicU64::new(1),
+            turns: Mutex::default(),
+            turned: Condvar::new(),
+            alarms: Mutex::default(),
+        })
+    }
+
+    /// Has something done when so much time has passed.
+    pub fn after(&self, micros: i64, work: impl FnOnce() + Send + 'static) {
+        let monotonic_nanos = self.reading().monotonic_nanos + micros * 1_000;
+        self.alarms.lock().unwrap().push(Alarm { monotonic_nanos, work: Box::new(work) });
+    }
+
+    fn ring(&self) {
+        let now = self.reading().monotonic_nanos;
+        let mut alarms = self.alarms.lock().unwrap();
+        let due: Vec<Alarm> = alarms.extract_if(.., |alarm| alarm.monotonic_nanos <= now).collect();
+        drop(alarms);
+        due.into_iter().for_each(|alarm| (alarm.work)());
     }
 
     pub fn pass(&self, micros: i64) {
@@ -85,9 +134,23 @@ impl Machine for TestMachine {
     }
 
     fn sleep(&self, time: Duration) {
-        // A moment of the other threads' own, so that a loop that waits leaves them the processor.
-        std::thread::sleep(Duration::from_millis(1));
+        let mut turns = self.turns.lock().unwrap();
+        if std::thread::current().name() == Some("sender") {
+            let passed = turns.passed;
+            turns.is_sender_asleep = true;
+            self.turned.notify_all();
+            turns =
+                self.turned.wait_timeout_while(turns, TURN_SENDER, |turns| turns.passed == passed).unwrap().0;
+            turns.is_sender_asleep = false;
+            return;
+        }
+        turns = self.turned.wait_timeout_while(turns, TURN_MAX, |turns| !turns.is_sender_asleep).unwrap().0;
+        assert!(turns.is_sender_asleep, "the sender is at work, or gone");
         self.pass(i64::try_from(time.as_micros()).unwrap());
+        self.ring();
+        turns.passed += 1;
+        turns.is_sender_asleep = false;
+        self.turned.notify_all();
     }
 
     fn random(&self, bytes: &mut [u8]) -> Result<(), String> {
@@ -264,13 +327,6 @@ impl<U: Upstream> Running<U> {
         self.sender.put_inventory(inventory_message(&found, at.micros(), at), None);
     }
 
-    /// Has the inventory sent, as found now.
-    pub fn look_now(&mut self) {
-        let (found, reading) = (self.source.inventory().expect("a script has one"), self.machine.reading());
-        let now = self.shared.clock.lock().unwrap().now(&reading);
-        self.sender.put_inventory(inventory_message(&found, now.micros(), now), Some(reading));
-    }
-
     /// Plays a part of the script into the spool, where time does not count, and closes the last window.
     pub fn play(&mut self, span: Span) {
         let mut at = span.start();
@@ -284,21 +340,6 @@ impl<U: Upstream> Running<U> {
             at = self.source.next_change_before(at, next).unwrap_or(next);
         }
         self.close();
-    }
-
-    /// Looks once a second for so long, as the clocks say, and sends every half minute.
-    pub fn live(&mut self, seconds: i64) {
-        for second in 0..seconds {
-            let reading = self.machine.reading();
-            let at = self.shared.clock.lock().unwrap().now(&reading);
-            self.see(at);
-            if second % 30 == 0 {
-                self.drain();
-            }
-            self.machine.pass(SECOND);
-        }
-        self.close();
-        self.drain();
     }
 
     fn see(&mut self, at: Instant) {
@@ -349,13 +390,6 @@ impl<U: Upstream> Running<U> {
                     self.machine.pass(micros);
                 }
             }
-        }
-    }
-
-    /// Sends so many times.
-    pub fn send(&mut self, times: u32) {
-        for _ in 0..times {
-            assert_eq!(self.step(), Step::Sent);
         }
     }
 
