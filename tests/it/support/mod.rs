@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod nvml;
 pub mod platform;
 pub mod postgres;
 pub mod source;
