@@ -147,16 +147,7 @@ pub async fn repeats(
 }
 
 /// What is in a body, or why nothing in it can be read; and whether it speaks for another than its signature.
-fn read_contents(
-    claims: &BatchClaims,
-    packed: &[u8],
-    is_import: bool,
-    received: Instant,
-) -> (Result<Decoded, String>, bool) {
-    if claims.span.end().micros_since(received) > AHEAD_US_MAX {
-        // Taken as it is, it would vouch for hours of which nobody can know anything.
-        return (Err(format!("the batch ends at {}, which has not come yet", claims.span.end())), false);
-    }
+fn read_contents(claims: &BatchClaims, packed: &[u8], is_import: bool) -> (Result<Decoded, String>, bool) {
     let mut speaks_for_another = false;
     (try_contents(claims, packed, is_import, &mut speaks_for_another), speaks_for_another)
 }
@@ -282,6 +273,13 @@ pub struct Verified {
     pub reason: Option<String>,
 }
 
+impl Verified {
+    /// Whether it may amend what other imports of its source said, and speak of what is planned.
+    fn amends(&self) -> bool {
+        self.is_import || self.source.rank == SourceRank::Import
+    }
+}
+
 /// A batch that was believed and read, on its way into the journal.
 #[derive(Debug)]
 pub struct Arrival {
@@ -296,8 +294,13 @@ impl Arrival {
     /// Reads what is in a batch; that it cannot be read is no error, for its number is taken all the same.
     #[must_use]
     pub fn read(from: Verified, batch: SignedBatch, received: Instant) -> Self {
-        let (contents, speaks_for_another) =
-            read_contents(&from.claims, &batch.body, from.is_import, received);
+        let end = from.claims.span.end();
+        let (contents, speaks_for_another) = if !from.amends() && end.micros_since(received) > AHEAD_US_MAX {
+            // Taken as it is, it would vouch for hours of which nobody can know anything.
+            (Err(format!("the batch ends at {end}, which has not come yet")), false)
+        } else {
+            read_contents(&from.claims, &batch.body, from.is_import)
+        };
         Self { from, batch, contents, received, speaks_for_another }
     }
 
@@ -314,7 +317,7 @@ impl Arrival {
 
     /// Whether it may amend what other imports of its source said.
     fn amends(&self) -> bool {
-        self.from.is_import || self.from.source.rank == SourceRank::Import
+        self.from.amends()
     }
 
     fn answer(

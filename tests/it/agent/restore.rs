@@ -56,7 +56,7 @@ async fn restore(platform: &TestPlatform, backup: &Backup) {
 
 async fn begun(platform: &TestPlatform) -> (Api, Node) {
     let api = Api::of(platform);
-    let machine = TestMachine::at(platform.now(), None);
+    let machine = TestMachine::at(platform.now(), Some(platform.clock.clone()));
     let node = Node::enrolled(&api, machine, "node-1", SMALL).await;
     (api, node)
 }
@@ -196,13 +196,11 @@ on_both_databases! {
         drop(agent);
         let (one, other) = (node.snapshot(), node.snapshot());
         let mut agents = [node.start_in(one.path(), http(&api)), node.start_in(other.path(), http(&api))];
-        for (number, agent) in agents.iter_mut().enumerate() {
-            // Both look at the same board, and each says what its own clocks showed.
-            agent.is_stamped = true;
-            if number == 1 {
-                agent.look(at("06-01T00:30"));
-            }
+        // Both look at the same boards, and each says what its own clocks showed.
+        for (agent, boot) in agents.iter_mut().zip(["boot-1", "boot-2"]) {
+            agent.stamped_as = Some(boot);
         }
+        agents[1].look(at("06-01T00:30"));
         for hour in 1..7 {
             for agent in &mut agents {
                 agent.play(span(&format!("06-01T0{hour}:00 06-01T0{}:00", hour + 1)));
@@ -228,6 +226,7 @@ on_both_databases! {
         agent.look(at("06-01T00:00"));
         agent.play(span("06-01T00:00 06-01T07:00"));
         agent.drain();
+        alone.clock.pass(platform.now().micros_since(alone.now()));
         alone.tick().await;
         alone.derive().await;
         assert_eq!(hours(platform, "workload state").await, hours(&alone, "workload state").await);

@@ -247,7 +247,7 @@ impl Node {
             source,
             sample: Sample::default(),
             limits: LIMITS,
-            is_stamped: false,
+            stamped_as: None,
         }
     }
 
@@ -297,8 +297,8 @@ pub struct Running<U> {
     pub sender: Sender<RealDisk, U>,
     pub shared: Arc<Shared<RealDisk>>,
     pub limits: BatchLimits,
-    /// Whether windows say what the clocks showed, as live ones do.
-    pub is_stamped: bool,
+    /// Of which run of a machine windows say what the clocks showed, as live ones do.
+    pub stamped_as: Option<&'static str>,
     machine: Arc<TestMachine>,
     source: ScriptedSource,
     windower: Windower,
@@ -357,7 +357,8 @@ impl<U: Upstream> Running<U> {
 
     fn clocks(&self) -> Option<(ServerClock, Reading)> {
         let clock = self.shared.clock.lock().unwrap().clone();
-        self.is_stamped.then(|| (clock, self.machine.reading()))
+        let boot = Name::fixed(self.stamped_as?);
+        Some((clock, Reading { boot, ..self.machine.reading() }))
     }
 
     fn keep(&self, closed: Vec<Window>) {
