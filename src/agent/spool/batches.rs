@@ -21,6 +21,9 @@ const WINDOWS_MAX: usize = 512;
 /// In how many parts the time is told for which acknowledged batches are kept.
 const KEEP_PARTS: i64 = 48;
 
+/// A batch that is held: the time that it speaks of, and its bytes; none for a skip.
+pub type Kept = (Span, Option<Vec<u8>>);
+
 /// A batch before it has a number.
 struct Draft {
     windows: Vec<Range>,
@@ -60,12 +63,12 @@ impl<D: Disk> Spool<D> {
         self.sequence(lane, self.lane(lane).formed)
     }
 
-    /// The lane's batches that are held, acknowledged or not, in the order of their numbers: the time that each speaks
-    /// of, and its bytes; none for a skip. For whoever compares: nothing changes by it.
+    /// The lane's batches that are held, acknowledged or not, in the order of their numbers. For whoever compares: nothing
+    /// changes by it.
     ///
     /// # Errors
     /// [`SpoolError`] when the disk cannot be read.
-    pub fn kept(&mut self, lane: Lane) -> Result<Vec<(Span, Option<Vec<u8>>)>, SpoolError> {
+    pub fn kept(&mut self, lane: Lane) -> Result<Vec<Kept>, SpoolError> {
         let entries: Vec<BatchEntry> = self.held(lane).values().cloned().collect();
         let mut kept = Vec::with_capacity(entries.len());
         for entry in entries {

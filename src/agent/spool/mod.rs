@@ -29,6 +29,7 @@ use std::{fmt, io};
 
 use uuid::Uuid;
 
+pub use self::batches::Kept;
 pub use self::disk::{Disk, FolderError, RealDisk};
 use self::log::{Log, Place};
 use self::ranges::Range;
