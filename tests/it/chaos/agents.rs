@@ -63,12 +63,12 @@ struct Plan {
 }
 
 impl Plan {
-    /// In a long run a million minutes of slices; else a fiftieth, which is what fits beside the rest.
+    /// In a long run a million minutes of slices; else a hundredth, which is what fits beside the rest.
     ///
     /// Of ten thousand resets, or a thousand, those are of the agent's own connections for whose pauses there is time;
     /// the others are of repeats of its requests, for which it does not wait.
     fn of(restarts: u32) -> Plan {
-        let (slice_minutes, cuts) = if is_long() { (1_000_000, 500) } else { (20_000, 10) };
+        let (slice_minutes, cuts) = if is_long() { (1_000_000, 500) } else { (10_000, 10) };
         Plan {
             minutes: slice_minutes / SLICES + 1,
             parts: counts(50),
@@ -491,7 +491,8 @@ async fn disturb(stage: &mut Stage<'_>, plan: &Plan, script: &Script, random: &m
     // How many requests a part takes, about: as many as the last one.
     let mut usual = 30;
     for part in 1..=plan.parts {
-        stage.relay.allow(plan.part_of(plan.cuts, part).into(), plan.part_of(plan.repeats, part).into());
+        let (cuts, repeats) = (plan.part_of(plan.cuts, part), plan.part_of(plan.repeats, part));
+        stage.relay.allow(cuts.into(), repeats.into(), usual);
         let before = stage.relay.done().requests;
         let minutes = plan.minutes * i64::from(part) / i64::from(plan.parts + 1);
         let mut agent = stage.replays(script.first(minutes));

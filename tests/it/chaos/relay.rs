@@ -19,8 +19,6 @@ use super::rig::Random;
 const CUT_WITHIN: u64 = 64 << 10;
 /// Longest wait for the answer to a repeat, in milliseconds.
 const PATIENCE_MILLIS: u64 = 10;
-/// Most repeats of one request.
-const REPEATS_MAX: u64 = 4;
 /// Repeats at once.
 const AT_ONCE: usize = 16;
 
@@ -51,6 +49,8 @@ struct Wire {
     turns: Arc<Semaphore>,
     cuts_left: AtomicU64,
     repeats_left: AtomicU64,
+    /// Of one request.
+    repeats_most: AtomicU64,
     requests: AtomicU64,
     cuts: AtomicU64,
     repeats: AtomicU64,
@@ -67,6 +67,7 @@ impl Relay {
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             cuts_left: AtomicU64::new(0),
             repeats_left: AtomicU64::new(0),
+            repeats_most: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             repeats: AtomicU64::new(0),
@@ -81,10 +82,12 @@ impl Relay {
         *self.wire.service.lock().unwrap() = service;
     }
 
-    /// So many connections more are to be reset, and so many requests to be said again.
-    pub fn allow(&self, cuts: u64, repeats: u64) {
+    /// So many connections more are to be reset, and requests to be said again so many times, of about so many requests.
+    pub fn allow(&self, cuts: u64, repeats: u64, requests: u64) {
         self.wire.cuts_left.fetch_add(cuts, Ordering::Relaxed);
         self.wire.repeats_left.fetch_add(repeats, Ordering::Relaxed);
+        // Half as many again as would do: who knows what a part of them comes to.
+        self.wire.repeats_most.store(3 * repeats / requests.max(1) + 1, Ordering::Relaxed);
     }
 
     /// Nothing more is reset or said again.
@@ -156,7 +159,7 @@ async fn carry(mut client: TcpStream, wire: Arc<Wire>) {
                     let length = most(length, left);
                     for request in requests.take(&asked[..length]) {
                         wire.requests.fetch_add(1, Ordering::Relaxed);
-                        for _ in 0..wire.below(REPEATS_MAX + 1) {
+                        for _ in 0..wire.below(wire.repeats_most.load(Ordering::Relaxed) + 1) {
                             say_again(&wire, request.clone());
                         }
                     }
