@@ -26,7 +26,7 @@ DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
 help:
 	@echo "make run     build, load a made-up month into $(DEMO_DATA), report its costs, and answer on $(DEMO_LISTEN)"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
-	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1)"
+	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
 	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, and the service's door"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
@@ -54,11 +54,13 @@ test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
 	@echo "All checks passed."
 
 # The same tests as `make test`, with longer runs where a test reads LONG_TESTS; release, since they are about volume.
+# Then what is too long for every day: each fault at each call of a spool's life, and a week without a service.
 .PHONY: long
 long: export LONG_TESTS = 1
 long: needs-test
 	$(CARGO) test $(LOCKED) --release --test it -- --skip postgres
 	$(CARGO) test $(LOCKED) --release --test it postgres
+	$(CARGO) test $(LOCKED) --release --lib agent::spool -- --ignored --nocapture
 
 .PHONY: bench
 bench: needs-test

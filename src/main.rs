@@ -1,5 +1,6 @@
 //! The one executable. Reads settings, opens the store, builds what the services need, and runs one edge.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,13 +219,12 @@ fn run_agent(arguments: &Arguments, options: &AgentArguments) -> anyhow::Result<
         server.trim_end_matches('/').clone_into(&mut identity.server);
     }
     identity.save(&folder)?;
-    let text = std::fs::read_to_string(&options.fleet)
-        .with_context(|| format!("{} cannot be read", options.fleet.display()))?;
-    let source = ScriptedSource::open(&text, &node).with_context(|| options.fleet.display().to_string())?;
-    let authority = options
-        .ca
-        .as_ref()
-        .map(|file| std::fs::read(file).with_context(|| format!("{} cannot be read", file.display())));
+    // What stands at the end is all that is shown, so the cause stands in it.
+    let in_file = |file: &Path, error: &dyn std::error::Error| anyhow::anyhow!("{}: {error}", file.display());
+    let text = std::fs::read_to_string(&options.fleet).map_err(|error| in_file(&options.fleet, &error))?;
+    let source = ScriptedSource::open(&text, &node).map_err(|error| in_file(&options.fleet, &error))?;
+    let authority =
+        options.ca.as_ref().map(|file| std::fs::read(file).map_err(|error| in_file(file, &error)));
     let authority = authority.transpose()?;
     let mut upstream = Http::new(&identity.server, authority.as_deref()).map_err(anyhow::Error::msg)?;
     let mut clock = ServerClock::restored(&identity.clock);

@@ -67,22 +67,21 @@ pub(super) fn measure(runtime: &tokio::runtime::Runtime, cluster: &postgres::Clu
         failed.map_or(Ok((lags, answers)), Err)
     })?;
     let elapsed = began.elapsed().as_secs_f64();
-    let quantile = |all: &mut Vec<f64>, of: f64| -> f64 {
+    let quantile = |all: &mut Vec<f64>, percent: usize| -> f64 {
         all.sort_by(f64::total_cmp);
-        let at = (all.len().saturating_sub(1) as f64 * of).round();
-        all.get(at as usize).copied().unwrap_or_default()
+        all.get(all.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default()
     };
     let (mut lags, mut answers) = (lags, answers);
     println!(
         "{} batches of 280 windows in {elapsed:.0} s; accepted after {:.0} ms (p99)",
         answers.len(),
-        quantile(&mut answers, 0.99) * 1e3
+        quantile(&mut answers, 99) * 1e3
     );
     println!(
         "in reports after {:.1} s (median), {:.1} s (p99), {:.1} s (most); target 360 s (p99)",
-        quantile(&mut lags, 0.5),
-        quantile(&mut lags, 0.99),
-        quantile(&mut lags, 1.0)
+        quantile(&mut lags, 50),
+        quantile(&mut lags, 99),
+        quantile(&mut lags, 100)
     );
     println!(
         "CPU: the service {:.1} %, PostgreSQL {:.1} % of one core",

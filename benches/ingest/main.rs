@@ -55,10 +55,6 @@ const MODEL: &str = "NVIDIA H100 80GB HBM3";
 
 fn main() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "what a benchmark is asked for is no setting of the program"
-    )]
     let asked: Vec<String> = std::env::args().collect();
     if asked.iter().any(|each| each == "lag") {
         return match postgres::Cluster::try_start(true) {

@@ -132,11 +132,17 @@ impl ServerClock {
             self.replies.remove(0);
         }
         self.replies.push(reply);
-        let best =
-            self.replies.iter().min_by_key(|each| each.round_trip_micros).unwrap_or(&reply).offset_micros;
+        let best = *self.replies.iter().min_by_key(|each| each.round_trip_micros).unwrap_or(&reply);
+        // What is known from before a restart has no replies beside it: a few slow ones do not speak against it.
+        let doubt = if self.replies.len() < REPLIES_KEPT { best.round_trip_micros / 2 } else { 0 };
+        let best = best.offset_micros;
         let moved = best.saturating_add(received.monotonic_micros()).saturating_sub(now.micros());
         let outcome = match known {
-            Some(old) if best.saturating_sub(old).saturating_abs() < STEP_MIN_MICROS => Observed::Kept,
+            Some(old)
+                if best.saturating_sub(old).saturating_abs() < STEP_MIN_MICROS.saturating_add(doubt) =>
+            {
+                Observed::Kept
+            }
             Some(_) => Observed::Stepped(moved),
             None => Observed::First(moved),
         };
@@ -240,6 +246,21 @@ mod tests {
         let before = clock.now(&reading("a", 200 * SECOND, SERVER + 100 * SECOND));
         let after = clock.now(&reading("a", 201 * SECOND, SERVER - 5 * HOUR));
         assert_eq!(after.micros_since(before), SECOND);
+    }
+
+    #[test]
+    fn a_slow_answer_after_a_restart_moves_nothing_and_a_fast_one_does() {
+        let answer = |round_trip: i64, off: i64| {
+            let mut clock = ServerClock::restored(&told(0).state());
+            let at = 200 * SECOND;
+            let (sent, received) = (reading("a", at, SERVER), reading("a", at + round_trip, SERVER));
+            clock.observe(&sent, &received, SERVER + 100 * SECOND + off)
+        };
+        // The service looked at its clock at once, and its answer took two seconds; or the request took as long.
+        assert_eq!(answer(2 * SECOND, 0), Observed::Kept);
+        assert_eq!(answer(2 * SECOND, 2 * SECOND), Observed::Kept);
+        assert!(matches!(answer(2 * SECOND, 3 * SECOND), Observed::Stepped(_)));
+        assert!(matches!(answer(10_000, SECOND), Observed::Stepped(_)));
     }
 
     #[test]

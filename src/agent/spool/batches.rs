@@ -63,8 +63,8 @@ impl<D: Disk> Spool<D> {
         self.sequence(lane, self.lane(lane).formed)
     }
 
-    /// The lane's batches that are held, acknowledged or not, in the order of their numbers: the time that each speaks
-    /// of, and its bytes; none for a skip. For whoever compares: nothing changes by it.
+    /// The lane's batches that are held, acknowledged or not, in the order of their numbers. For whoever compares: nothing
+    /// changes by it.
     ///
     /// # Errors
     /// [`SpoolError`] when the disk cannot be read.

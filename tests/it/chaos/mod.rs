@@ -3,8 +3,10 @@
 //! Always true here: chance comes from a printed seed; every process that a test starts ends with the test; a
 //! figure is compared with that of an undisturbed run, byte by byte.
 
+mod agents;
 mod fleet;
 mod postgres;
+mod relay;
 mod resets;
 mod rig;
 mod sqlite;

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::future::Future;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
@@ -19,9 +21,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The count of a test: all of it in a long run, else a tenth.
 pub fn counts(long: u32) -> u32 {
+    if is_long() { long } else { (long / 10).max(1) }
+}
+
+/// Whether this is a long run.
+pub fn is_long() -> bool {
     #[expect(clippy::disallowed_methods, reason = "the length of a run is its caller's choice")]
-    let is_long = std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1");
-    if is_long { long } else { (long / 10).max(1) }
+    std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1")
 }
 
 /// Chance that comes again: SplitMix64.
@@ -96,11 +102,27 @@ impl Program {
 
     /// Starts a process and leaves it running.
     pub fn start(&self, name: &str, arguments: &[&str]) -> Process {
+        self.start_saying(name, arguments, Stdio::null())
+    }
+
+    fn start_saying(&self, name: &str, arguments: &[&str], out: Stdio) -> Process {
         let log = self.data().join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).expect("the folder is ours");
-        let child = self.command(arguments, name).stdout(Stdio::null()).stderr(file).spawn();
+        let child = self.command(arguments, name).stdout(out).stderr(file).spawn();
         let child = child.expect("the program was built with this test");
         Process { name: name.to_owned(), child, log }
+    }
+
+    /// Starts a service on a port that the system gives, and waits until it answers; where it does.
+    pub fn serve(&self, name: &str) -> (Process, SocketAddr) {
+        let mut service = self.start_saying(name, &["serve", "--listen", "127.0.0.1:0"], Stdio::piped());
+        let mut line = String::new();
+        // It says nothing after this line, so nobody has to read on.
+        let out = service.child.stdout.take().expect("it was piped");
+        BufReader::new(out).read_line(&mut line).expect("the program writes UTF-8");
+        let address = line.trim_end().strip_prefix("ready http://").and_then(|at| at.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("the service does not start:\n{}", service.said()));
+        (service, address)
     }
 
     /// Starts a worker whose sessions and leases bear `name`.

@@ -92,7 +92,7 @@ async fn a_killed_import_resumes() {
 }
 
 /// SQLite itself finds nothing wrong with the file.
-async fn assert_sound(program: &Program) {
+pub async fn assert_sound(program: &Program) {
     use sqlx::Connection as _;
     if !program.data().join("fatia.db").exists() {
         return;

@@ -35,6 +35,22 @@ fn a_command_line_that_is_not_understood_ends_with_2_and_says_what_would_be() {
 }
 
 #[test]
+fn a_fault_in_an_agents_files_names_the_file_and_the_cause() {
+    let fatia = Fatia::new();
+    let agent = |options: &[&str]| {
+        let command = [&["agent", "--node", "n-1", "--server", "http://127.0.0.1:1"], options].concat();
+        fatia.run(&command).ended(1)
+    };
+    agent(&["--fleet", "nowhere.toml"]).told(&["fatia: nowhere.toml: ", "No such file"]);
+    fatia.write("fleet.toml", "seed = 1\n[[node]]\nname = \"n-1\"\n");
+    agent(&["--fleet", "fleet.toml"]).told(&["fatia: fleet.toml: ", "line 2", "missing field `device`"]);
+    let other = "seed = 1\nstart = \"2026-06-01T00:00:00Z\"\n[[node]]\nname = \"n-2\"\n[[node.device]]\n\
+                 model = \"NVIDIA L4\"\nmode = \"dedicated\"\nwatts = { idle = 16, busy = 72 }\n";
+    fatia.write("fleet.toml", other);
+    agent(&["--fleet", "fleet.toml"]).told(&["fatia: fleet.toml: ", "no node `n-1`", "n-2"]);
+}
+
+#[test]
 fn a_fault_in_the_settings_names_its_key_and_where_it_was_set() {
     let check = |text: &str, parts: &[&str]| {
         let fatia = Fatia::new().with_settings(text);
