@@ -27,7 +27,7 @@ help:
 	@echo "make run     build, load a made-up month into $(DEMO_DATA), report its costs, and answer on $(DEMO_LISTEN)"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
-	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, and the service's door"
+	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, the door, what agents send"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
 	@echo "make clean   remove the build folder and $(DEMO_DATA)"
@@ -64,7 +64,7 @@ long: needs-test
 
 .PHONY: bench
 bench: needs-test
-	$(CARGO) bench $(LOCKED) --bench attribute --bench report --bench door
+	$(CARGO) bench $(LOCKED) --bench attribute --bench report --bench door --bench ingest --bench windows
 
 .PHONY: fmt
 fmt:
