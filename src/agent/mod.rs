@@ -13,6 +13,7 @@ pub mod machine;
 pub mod run;
 pub mod scripted;
 pub mod sender;
+pub mod show;
 pub mod source;
 pub mod spool;
 pub mod upstream;
