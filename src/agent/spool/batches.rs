@@ -198,12 +198,21 @@ impl<D: Disk> Spool<D> {
     /// The windows of the next batch, and what it says.
     fn draft(&mut self, lane: Lane, limits: BatchLimits, close: bool) -> Result<Option<Draft>, SpoolError> {
         let (chosen, mut is_full) = self.choose(lane, limits);
-        let mut windows: Vec<(Range, Span, Batch)> = Vec::with_capacity(chosen.len());
+        let rows_max = limits.rows_max.min(ROWS_MAX);
+        let mut windows: Vec<(Range, Span, Batch)> = Vec::new();
+        let mut measures: usize = 0;
         for (first, entry) in chosen {
             let record = self.window(first, &entry)?;
-            windows.push(((first, entry.last), entry.span, self.contents(&record)));
+            let contents = self.contents(&record);
+            // Measures stay a row for each window, so what is too many here is too many together: a full node's
+            // windows are not all read for each batch.
+            measures = measures.saturating_add(contents.usage.len());
+            if measures > rows_max && !windows.is_empty() {
+                is_full = true;
+                break;
+            }
+            windows.push(((first, entry.last), entry.span, contents));
         }
-        let rows_max = limits.rows_max.min(ROWS_MAX);
         let bytes_max = limits.bytes_max.min(PACKED_BYTES_MAX);
         while let Some(span) = hull(windows.iter().map(|(_, span, _)| *span)) {
             let contents: Vec<Batch> = windows.iter().map(|(_, _, batch)| batch.clone()).collect();
