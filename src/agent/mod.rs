@@ -7,6 +7,7 @@
 //! Always true here: what is sent was durable before; a number of a stream never has two bodies; what is lost is said.
 #![deny(clippy::float_arithmetic)]
 
+pub mod checkup;
 pub mod clock;
 pub mod identity;
 pub mod machine;

@@ -179,9 +179,34 @@ pub fn enrol(
     Ok(())
 }
 
-fn said(reply: &Reply) -> String {
+/// What an answer says of why it is none.
+pub(super) fn said(reply: &Reply) -> String {
     let problem: ProblemAnswer = serde_json::from_slice(&reply.body).unwrap_or_default();
     if problem.detail.is_empty() { format!("status {}", reply.status) } else { problem.detail }
+}
+
+/// Signs a request that speaks of no stream; none: the identity has no good key or name.
+pub(super) fn sign(
+    identity: &Identity,
+    (agent, audience): (&str, &str),
+    (method, path): (&str, &str),
+    bytes: &[u8],
+    at: Instant,
+) -> Option<String> {
+    let issued = at.micros().div_euclid(MICROS_PER_SECOND);
+    let claims = RequestClaims {
+        body_hash: body::hash(bytes),
+        issuer: agent.to_owned(),
+        node: Name::parse(&identity.node).ok()?,
+        audience: audience.to_owned(),
+        issued,
+        expires: issued.saturating_add(SIGNED_SECONDS),
+        method: method.to_owned(),
+        path: path.to_owned(),
+        place: None,
+        reason: None,
+    };
+    identity.signer()?.sign_request(&claims).ok()
 }
 
 fn is_clock_skew(reply: &Reply) -> bool {

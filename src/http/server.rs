@@ -40,7 +40,7 @@ use crate::services::agents::{AgentIdentity, record_refusal};
 use crate::services::ctx::{Asked, IdempotencyKey, Platform};
 use crate::services::error::{Fault, ServiceError};
 use crate::services::intake::Intake;
-use crate::wire::agent_v1::{ENROL_PATH, TIME_HEADER};
+use crate::wire::agent_v1::{ENROL_PATH, HEALTH_PATH, TIME_HEADER};
 use crate::wire::body::hex;
 use crate::wire::token::{self, Minted};
 
@@ -344,7 +344,7 @@ async fn answer(
         if_none_match: header(headers, "If-None-Match").map(str::to_owned),
         began: service.platform.now().micros(),
         actor: String::new(),
-        tells_time: route == ENROL_PATH,
+        tells_time: route == ENROL_PATH || route == HEALTH_PATH,
     };
     // Dropped with the handler, also where the client goes away and the framework gives it up.
     let counted = Counted::in_gauge(&service.metrics.in_flight);

@@ -9,6 +9,8 @@ use super::ack::Refusal;
 
 /// The header in which the service tells its time with each answer to an agent: microseconds since 1970 UTC.
 pub const TIME_HEADER: &str = "fatia-time";
+/// Where a service says that it is there, and what time it is.
+pub const HEALTH_PATH: &str = "/healthz";
 /// Where a node is enrolled.
 pub const ENROL_PATH: &str = "/api/v1/agents/enrol";
 /// Where batches go.

@@ -3,6 +3,7 @@
 //! Always true here: a test sets the clocks of the agent's machine and of the service; what was reported is compared with
 //! the script that was played, which is read a second time and in another way.
 
+mod checkup;
 mod clocks;
 mod enrolment;
 mod outage;
