@@ -10,6 +10,8 @@ use clap::Parser;
 use fatia::agent::clock::{Reading, ServerClock};
 use fatia::agent::identity::Identity;
 use fatia::agent::machine::Machine;
+use fatia::agent::nvml::host::Roots;
+use fatia::agent::nvml::{NvmlOptions, NvmlSource};
 use fatia::agent::run::Agent;
 use fatia::agent::scripted::ScriptedSource;
 use fatia::agent::upstream::Http;
@@ -218,9 +220,12 @@ fn run_agent(arguments: &Arguments, options: &AgentArguments) -> anyhow::Result<
         server.trim_end_matches('/').clone_into(&mut identity.server);
     }
     identity.save(&folder)?;
-    let text = std::fs::read_to_string(&options.fleet)
-        .with_context(|| format!("{} cannot be read", options.fleet.display()))?;
-    let source = ScriptedSource::open(&text, &node).with_context(|| options.fleet.display().to_string())?;
+    let script = options.fleet.as_ref().map(|file| {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        ScriptedSource::open(&text, &node).with_context(|| file.display().to_string())
+    });
+    let script = script.transpose()?;
     let authority = options
         .ca
         .as_ref()
@@ -247,10 +252,19 @@ fn run_agent(arguments: &Arguments, options: &AgentArguments) -> anyhow::Result<
         budget: options.spool_mib.saturating_mul(1 << 20),
         keep_acknowledged_micros: options.keep_hours.saturating_mul(MICROS_PER_HOUR),
         sample_every: Duration::from_millis(options.every_ms),
-        replay: options.replay,
         batch_windows: usize::try_from(options.batch_windows).unwrap_or(usize::MAX),
     };
-    let counts = Agent { settings, identity, clock, source, upstream, machine, stop }.run()?;
+    let counts = match (script, options.replay) {
+        (Some(source), Some(span)) => {
+            Agent { settings, identity, clock, source, upstream, machine, stop }.replay(span)?
+        }
+        (Some(source), None) => Agent { settings, identity, clock, source, upstream, machine, stop }.run()?,
+        (None, _) => {
+            let found = NvmlOptions { library: options.nvml_library.clone(), roots: Roots::default() };
+            let source = NvmlSource::new(found);
+            Agent { settings, identity, clock, source, upstream, machine, stop }.run()?
+        }
+    };
     tracing::info!(
         acknowledged = counts.acknowledged,
         "the service has {} batches more, {} of them twice",

@@ -10,6 +10,7 @@
 pub mod clock;
 pub mod identity;
 pub mod machine;
+pub mod nvml;
 pub mod run;
 pub mod scripted;
 pub mod sender;

@@ -302,11 +302,14 @@ pub struct AgentArguments {
     /// A PEM file of the certificates by which the service is trusted [default: the machine's]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Play a node of this fleet file in place of real GPUs
+    /// NVIDIA's management library [default: libnvidia-ml.so.1 where the loader finds it]
+    #[arg(long, value_name = "PATH", conflicts_with = "fleet")]
+    pub nvml_library: Option<PathBuf>,
+    /// Play a node of this fleet file in place of this host's GPUs
     #[arg(long, value_name = "FILE")]
-    pub fleet: PathBuf,
+    pub fleet: Option<PathBuf>,
     /// Play this span of the fleet file as fast as the service takes it, and end [default: live]
-    #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
+    #[arg(long, value_name = "FROM/TO", value_parser = parse_span, requires = "fleet")]
     pub replay: Option<Span>,
     /// Between two looks at the GPUs, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
