@@ -15,7 +15,7 @@ use super::health::Health;
 use super::host::Host;
 use super::mig::Mig;
 use super::processes::{self, Seen, retried};
-use super::raw;
+use super::raw::{self, Events};
 use super::snapshot::{Gauge, Reads, Snapshot};
 use super::state::BoardState;
 use super::utilization::{self, Grid};
@@ -23,6 +23,9 @@ use super::vgpu::{self, Vgpus};
 use crate::agent::source::{Amount, DeviceSample, Newcomer, Standing};
 use crate::domain::ids::Name;
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
+
+/// Most events that one look takes up: a board that fails can report without end.
+const EVENTS_MAX: usize = 64;
 
 /// When a look is, and since when it measures.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +43,9 @@ pub(super) struct Board {
     pub(super) health: Health,
     pub(super) mig: Mig,
     pub(super) vgpus: Vgpus,
+    events: Option<Events>,
+    /// Whether it was tried to listen: not every board lets the agent.
+    has_listened: bool,
     absent: Absent,
     processes: Grid,
     vgpu_use: Grid,
@@ -91,6 +97,42 @@ impl Board {
         self.gpm.forget();
         self.energy = Energy::default();
         self.vgpus.records.clear();
+    }
+
+    /// Lets the library go, of which it holds parts.
+    pub(super) fn let_go(&mut self) {
+        self.lose();
+        self.events = None;
+        self.has_listened = false;
+    }
+
+    /// Whether its events are heard by this handle, if it lets the agent hear them at all.
+    pub(super) const fn is_heard_by(&self, address: usize) -> bool {
+        self.has_listened && self.address == address
+    }
+
+    /// Listens to its events, if it lets the agent.
+    pub(super) fn listen(&mut self, nvml: &Arc<Nvml>, device: &Device<'_>) {
+        self.address = raw::address(device);
+        self.has_listened = true;
+        let listened = Events::new(nvml).and_then(|events| events.listen(device).map(|()| events));
+        self.events = listened.inspect_err(|error| tracing::debug!("no events of a GPU: {error}")).ok();
+    }
+
+    /// Takes note of what happened since the last look. Also of one that is lost, since it says why.
+    pub(super) fn hear(&mut self, name: &Name, at: Instant) {
+        let Some(events) = &self.events else { return };
+        for _ in 0..EVENTS_MAX {
+            let Ok(Some(event)) = events.next() else { return };
+            match event.kind {
+                raw::XID => {
+                    tracing::warn!(device = %name, xid = event.data, "Xid {}", event.data);
+                    self.health.note_xid(at, event.data);
+                }
+                raw::MIG_CHANGE => self.mig.changed(),
+                _ => {}
+            }
+        }
     }
 
     /// Looks at it.
@@ -147,8 +189,9 @@ impl Board {
         }
         let running = self.vgpus.look((nvml, device, name), &mut self.absent)?;
         if running.is_none() && !self.absent.has(Metric::Vgpus) {
-            // It is a host of vGPUs, and does not tell now which.
-            return Ok(Snapshot { is_blind: true, ..Snapshot::default() });
+            // It is a host of vGPUs, and does not tell now which: they are what they were.
+            let before = self.before.as_ref().map(|(_, snapshot)| snapshot.clone());
+            return Ok(before.unwrap_or_default().blind());
         }
         let vgpus = running.unwrap_or_default();
         if is_mig {
@@ -162,7 +205,11 @@ impl Board {
                 return Ok(snapshot);
             }
         }
-        let running = processes::running(device, &mut self.absent)?;
+        let running = match processes::running(device, &mut self.absent) {
+            Ok(running) => running,
+            Err(Fault::Absent) => None,
+            Err(fault) => return Err(fault),
+        };
         let used = device.memory_info().ok().map(|memory| memory.used);
         let mut snapshot = processes::of_board(host, (name, index), running.as_deref(), used, &mut self.seen);
         snapshot.scheduler = self.vgpus.scheduler();
@@ -177,19 +224,18 @@ impl Board {
         at: Instant,
     ) -> Result<Snapshot, Fault> {
         let of_vgpus: Vec<u32> = vgpus.iter().filter_map(vgpu::Running::gi).collect();
-        let devices = self.mig.look((nvml, device), &mut self.absent, &of_vgpus, at)?;
+        let (devices, is_all) = self.mig.look((nvml, device), &mut self.absent, &of_vgpus, at)?;
         let (slices, of_devices, of_instances) = self.mig.slices(name);
         let mut snapshot = Snapshot { scheduler: self.vgpus.scheduler(), slices, ..Snapshot::default() };
         self.seen_of.retain(|uuid, _| of_devices.contains_key(uuid));
-        let mut is_blind = false;
+        let mut is_blind = !is_all;
         for mig in devices {
             let Some(slice) = of_devices.get(&mig.is.uuid).copied() else { continue };
-            let running = match retried(|| mig.device.running_compute_processes()).map_err(Fault::from) {
-                Ok(_) => processes::running(&mig.device, &mut self.absent)?,
-                Err(fault) if fault.ends_the_look() => return Err(fault),
+            let running = match processes::running(&mig.device, &mut self.absent) {
+                Ok(running) => running,
                 // On a host of vGPUs there are no such lists: what runs in instances is in VMs.
-                Err(Fault::Absent) if !vgpus.is_empty() => Some(Vec::new()),
-                Err(_) => None,
+                Err(Fault::Absent) => (!vgpus.is_empty()).then(Vec::new),
+                Err(fault) => return Err(fault),
             };
             let memory = mig.device.memory_info().ok().map(|memory| memory.used);
             // Activity and memory are the GPU instance's; where it has several compute instances, they share both.

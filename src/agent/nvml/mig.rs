@@ -78,21 +78,21 @@ impl Mig {
         self.listed = None;
     }
 
-    /// The MIG devices that are there now. Lists them anew where that is due.
+    /// The MIG devices that are there and answer now, and whether those are all: one that fails for a moment stays where
+    /// it was. Lists them anew where that is due.
     pub(super) fn look<'n>(
         &mut self,
         (nvml, device): (&'n Nvml, &Device<'n>),
         absent: &mut Absent,
         of_vgpus: &[u32],
         at: Instant,
-    ) -> Result<Vec<Answering<'n>>, Fault> {
-        let slots = device.mig_device_count().map_err(Fault::from);
-        let slots = match slots {
+    ) -> Result<(Vec<Answering<'n>>, bool), Fault> {
+        let slots = match device.mig_device_count().map_err(Fault::from) {
             Ok(slots) => slots,
             Err(fault) if fault.ends_the_look() => return Err(fault),
-            Err(_) => 0,
+            Err(_) => return Ok((Vec::new(), false)),
         };
-        let mut there = Vec::new();
+        let (mut there, mut failing) = (Vec::new(), Vec::new());
         for slot in 0..slots {
             let found = device.mig_device_by_index(slot).and_then(|mig| Ok((mig.uuid()?, mig)));
             match found.map_err(Fault::from) {
@@ -103,17 +103,19 @@ impl Mig {
                 }
                 Err(fault) if fault.ends_the_look() => return Err(fault),
                 // An empty slot; or one that was emptied between the two calls.
-                Err(_) => {}
+                Err(Fault::Nothing | Fault::Dead) => {}
+                Err(_) => failing.push(slot),
             }
         }
-        let is_known = there.len() == self.devices.len()
-            && there
-                .iter()
-                .all(|(slot, uuid, _)| self.devices.get(slot).is_some_and(|known| known.uuid == *uuid))
+        let of_slot = |slot: &u32| there.iter().find(|(of, _, _)| of == slot).map(|(_, uuid, _)| uuid);
+        let slots = self.devices.keys().chain(there.iter().map(|(slot, _, _)| slot));
+        let is_known = slots
+            .filter(|slot| !failing.contains(slot))
+            .all(|slot| self.devices.get(slot).map(|known| &known.uuid) == of_slot(slot))
             && of_vgpus.iter().all(|gi| self.instances.contains_key(gi));
         let is_due = self.listed.is_none_or(|last| !(0..LIST_EVERY_MICROS).contains(&at.micros_since(last)));
         if !is_known || is_due {
-            self.devices.clear();
+            self.devices.retain(|slot, _| failing.contains(slot));
             for (slot, uuid, mig) in &there {
                 let is = describe(nvml, mig, uuid.clone())?;
                 self.devices.insert(*slot, is);
@@ -121,10 +123,11 @@ impl Mig {
             self.list(nvml, device, absent, of_vgpus)?;
             self.listed = Some(at);
         }
+        let is_all = failing.is_empty();
         let answering = there
             .into_iter()
             .filter_map(|(slot, _, device)| Some(Answering { device, is: self.devices.get(&slot)?.clone() }));
-        Ok(answering.collect())
+        Ok((answering.collect(), is_all))
     }
 
     /// Lists the GPU instances, as far as the agent may see them.

@@ -45,7 +45,7 @@ use fault::Fault;
 use health::Health;
 use host::{Host, Roots};
 use library::{Condition, Library};
-use raw::{Events, Scheduling};
+use raw::Scheduling;
 use state::{BoardState, CardState, State};
 use vfio::{Card, Holders};
 use vgpu::VgpuRecord;
@@ -54,8 +54,6 @@ use vgpu::VgpuRecord;
 const CARDS_EVERY_MICROS: i64 = 5 * MICROS_PER_SECOND;
 /// Between two questions whether the driver is still the same, in microseconds.
 const DRIVER_EVERY_MICROS: i64 = 60 * MICROS_PER_SECOND;
-/// Most events that one look takes up: a board that fails can report without end.
-const EVENTS_MAX: usize = 256;
 
 /// Where an NVML source looks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -70,7 +68,6 @@ pub struct NvmlOptions {
 #[derive(Debug)]
 pub struct NvmlSource {
     library: Library,
-    events: Option<Events>,
     host: Host,
     /// In the order in which they were first seen.
     devices: Vec<Watched>,
@@ -120,7 +117,6 @@ impl NvmlSource {
     pub fn new(options: NvmlOptions) -> Self {
         Self {
             library: Library::new(options.library),
-            events: None,
             host: Host::new(options.roots),
             devices: Vec::new(),
             cards: Cards::default(),
@@ -161,7 +157,6 @@ impl NvmlSource {
     fn nvml(&mut self, at: Option<Instant>) -> Option<Arc<Nvml>> {
         if self.library.load(at) {
             self.devices.iter_mut().for_each(|watched| watched.board.forget());
-            self.events = None;
         }
         let nvml = self.library.loaded()?;
         if let Some(at) = at {
@@ -185,13 +180,13 @@ impl NvmlSource {
             match asked.map_err(Fault::from) {
                 Ok((uuid, device)) => {
                     if let Ok(uuid) = Name::parse(&uuid) {
-                        self.take_up(&uuid, index, &device);
+                        self.take_up(nvml, &uuid, index, &device);
                         found.devices.insert(uuid, device);
                     }
                 }
                 Err(fault @ Fault::Library(_)) => return Err(fault),
                 Err(Fault::Lost(reason)) => found.lost = Some(reason),
-                Err(_) => {}
+                Err(_) => found.lost = Some("the GPU does not answer"),
             }
         }
         self.library.say(if count == 0 { Condition::NoGpu } else { Condition::Ready });
@@ -199,14 +194,13 @@ impl NvmlSource {
     }
 
     /// Takes up a board that is new, or has another index.
-    fn take_up(&mut self, uuid: &Name, index: u32, device: &Device<'_>) {
+    fn take_up(&mut self, nvml: &Arc<Nvml>, uuid: &Name, index: u32, device: &Device<'_>) {
         let address = raw::address(device);
         let known = self.devices.iter_mut().find(|watched| watched.info.uuid == *uuid);
         if let Some(watched) = known.filter(|watched| watched.board.address != 0) {
             watched.info.index = index;
-            if watched.board.address != address {
-                watched.board.address = address;
-                self.listen(device);
+            if !watched.board.is_heard_by(address) {
+                watched.board.listen(nvml, device);
             }
             return;
         }
@@ -228,51 +222,16 @@ impl NvmlSource {
                 watched.info.pci.as_ref() != Some(pci) || !watched.info.uuid.as_str().starts_with("PCI-")
             });
         }
-        self.listen(device);
         match self.devices.iter_mut().find(|watched| watched.info.uuid == *uuid) {
             // It was a VM's until now.
             Some(watched) => {
                 watched.info = info;
-                watched.board.address = address;
+                watched.board.listen(nvml, device);
             }
             None => {
                 let mut board = Board::restored(self.kept.remove(uuid.as_str()).unwrap_or_default());
-                board.address = address;
+                board.listen(nvml, device);
                 self.devices.push(Watched { info, board, shown: None });
-            }
-        }
-    }
-
-    /// Listens to a board's events, if it lets the agent.
-    fn listen(&mut self, device: &Device<'_>) {
-        if self.events.is_none()
-            && let Some(nvml) = self.library.loaded()
-        {
-            self.events = Events::new(&nvml).ok();
-        }
-        if let Some(events) = &self.events
-            && let Err(error) = events.listen(device)
-        {
-            tracing::debug!("no events of a GPU: {error}");
-        }
-    }
-
-    /// Takes note of what happened since the last look.
-    fn hear(&mut self, at: Instant) {
-        let Some(events) = &self.events else { return };
-        for _ in 0..EVENTS_MAX {
-            let Ok(Some(event)) = events.next() else { return };
-            let Some(watched) = self.devices.iter_mut().find(|each| each.board.address == event.device)
-            else {
-                continue;
-            };
-            match event.kind {
-                raw::XID => {
-                    tracing::warn!(device = %watched.info.uuid, xid = event.data, "Xid {}", event.data);
-                    watched.board.health.note_xid(at, event.data);
-                }
-                raw::MIG_CHANGE => watched.board.mig.changed(),
-                _ => {}
             }
         }
     }
@@ -335,7 +294,7 @@ impl NvmlSource {
             _ => match held.get(&name) {
                 Some(standing) => {
                     // The driver has it no more; when it has it again, it is taken up anew.
-                    watched.board.lose();
+                    watched.board.let_go();
                     watched.board.address = 0;
                     standing.clone()
                 }
@@ -372,8 +331,7 @@ impl NvmlSource {
 
     /// Lets the library go where it or its driver is gone.
     fn unload(&mut self, why: Condition, at: Option<Instant>) {
-        self.events = None;
-        self.devices.iter_mut().for_each(|watched| watched.board.lose());
+        self.devices.iter_mut().for_each(|watched| watched.board.let_go());
         self.library.unload(why, at);
     }
 }
@@ -410,7 +368,9 @@ impl Source for NvmlSource {
             Some(Err(fault)) => return Err(unavailable(&fault)),
             None => {}
         }
-        self.hear(at);
+        for watched in &mut self.devices {
+            watched.board.hear(&watched.info.uuid, at);
+        }
         let is_missing =
             |watched: &Watched| watched.board.address != 0 && !found.devices.contains_key(&watched.info.uuid);
         let is_missing = self.devices.iter().any(is_missing);

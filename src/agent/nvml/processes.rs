@@ -65,16 +65,22 @@ pub(super) fn retried<T>(mut ask: impl FnMut() -> Result<T, NvmlError>) -> Resul
     answer
 }
 
-/// The processes on a device, each once; none: they cannot be seen.
+/// The processes on a device, each once; none: not all of them can be seen now.
+///
+/// # Errors
+/// [`Fault::Absent`] where there are no such lists, and what ends a look.
 pub(super) fn running(device: &Device<'_>, absent: &mut Absent) -> Result<Option<Vec<Running>>, Fault> {
     // Not remembered as absent: without this list nothing can be said of who holds.
     let compute = match retried(|| device.running_compute_processes()).map_err(Fault::from) {
         Ok(list) => list,
-        Err(fault) if fault.ends_the_look() => return Err(fault),
+        Err(fault) if fault.ends_the_look() || fault == Fault::Absent => return Err(fault),
         Err(_) => return Ok(None),
     };
     let graphics = absent.ask(Metric::Graphics, || retried(|| device.running_graphics_processes()))?;
     let mps = absent.ask(Metric::Mps, || retried(|| device.mps_running_compute_processes()))?;
+    if graphics.is_none() && !absent.has(Metric::Graphics) || mps.is_none() && !absent.has(Metric::Mps) {
+        return Ok(None);
+    }
     let mut all: BTreeMap<u32, Running> = BTreeMap::new();
     let mut add = |list: Vec<ProcessInfo>, is_mps: bool| {
         for info in list {

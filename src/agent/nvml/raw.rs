@@ -70,8 +70,6 @@ pub struct Sample {
 /// Something that happened to a board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its [`address`]: one that is lost cannot be asked who it is.
-    pub device: usize,
     /// [`XID`] or [`MIG_CHANGE`].
     pub kind: u64,
     /// The Xid.
@@ -366,7 +364,7 @@ impl Drop for GpmHeld {
     }
 }
 
-/// A set of events that outlives the borrow of its library. One serves for all devices.
+/// A set of events that outlives the borrow of its library. Each board has its own: one that fails takes none with it.
 #[derive(Debug)]
 pub struct Events {
     nvml: Arc<Nvml>,
@@ -421,7 +419,7 @@ impl Events {
             Err(NvmlError::Timeout) => return Ok(None),
             Err(error) => return Err(error),
         }
-        Ok(Some(Event { device: data.device.addr(), kind: data.eventType, data: data.eventData }))
+        Ok(Some(Event { kind: data.eventType, data: data.eventData }))
     }
 }
 

@@ -128,7 +128,10 @@ impl Vgpus {
             return Ok(None);
         };
         self.known.retain(|id, _| ids.contains(id));
-        self.scheduling = absent.ask(Metric::Scheduler, || raw::scheduling(nvml, device))?;
+        let told = absent.ask(Metric::Scheduler, || raw::scheduling(nvml, device))?;
+        if told.is_some() || absent.has(Metric::Scheduler) {
+            self.scheduling = told;
+        }
         let mut running = Vec::new();
         for id in ids {
             // It may have ended since it was listed.
@@ -139,13 +142,17 @@ impl Vgpus {
     }
 
     fn one(&mut self, vgpu: VgpuInstance<'_>, id: u32, device: &Name) -> Result<Option<Running>, Fault> {
+        let before = self.known.get(&id).cloned();
         let uuid = match vgpu.uuid().map_err(Fault::from) {
-            Ok(uuid) => uuid,
+            Ok(uuid) => Name::parse(&uuid).ok(),
             Err(fault) if fault.ends_the_look() => return Err(fault),
-            Err(_) => return Ok(None),
+            // It ended.
+            Err(Fault::Nothing | Fault::Dead) => return Ok(None),
+            // It is listed, so it runs.
+            Err(_) => before.as_ref().map(|known| known.uuid.clone()),
         };
-        let Ok(uuid) = Name::parse(&uuid) else { return Ok(None) };
-        let known = self.known.get(&id).filter(|known| known.uuid == uuid && known.vm.is_some()).cloned();
+        let Some(uuid) = uuid else { return Ok(None) };
+        let known = before.filter(|known| known.uuid == uuid && known.vm.is_some());
         let known = known.unwrap_or_else(|| describe(&vgpu, uuid));
         self.known.insert(id, known.clone());
         let text = |text: String| Name::parse(&text).ok().filter(|text| text.as_str() != "Not Available");

@@ -152,3 +152,51 @@ fn processes_that_cannot_be_listed_leave_the_holders_unknown() {
         .collect();
     assert_eq!(seen, [(true, 1), (true, 1), (false, 0), (false, 0), (true, 1), (true, 1)]);
 }
+
+#[test]
+fn a_list_that_fails_for_a_moment_changes_no_layout() {
+    let mig = "type = \"A100-40GB\"\nmig = true\ninstance = [{ gi = 3, profile = \"3g.20gb\", start = 0, \
+               compute = [{ uuid = \"MIG-a\", slot = 2 }] }]\nprocess = [{ pid = 11, gi = 3, ci = 0 }]";
+    let host = "type = \"L40S\"\nvirtualization = \"host\"\nvgpu_types = [\"L40S-12Q\"]\n\
+                scheduler = { policy = \"equal_share\" }\n\
+                vgpu = [{ id = 21, type = \"L40S-12Q\", uuid = \"vgpu-a\", vm = { uuid = \"vm-a\" } }]";
+    for (board, symbol, still_sees) in [
+        (mig, "nvmlDeviceGetMigMode", true),
+        (mig, "nvmlDeviceGetMaxMigDeviceCount", false),
+        (mig, "nvmlDeviceGetMigDeviceHandleByIndex", false),
+        (mig, "nvmlDeviceGetComputeRunningProcesses_v3", false),
+        (mig, "nvmlDeviceGetMPSComputeRunningProcesses_v3", false),
+        (host, "nvmlDeviceGetActiveVgpus", false),
+        (host, "nvmlDeviceGetVgpuSchedulerState", true),
+    ] {
+        let device = if symbol.contains("Processes") { "MIG-a" } else { "GPU-1" };
+        let fault = format!(
+            "fault = [{{ symbol = \"{symbol}\", device = \"{device}\", from = \"2s\", until = \"4s\", code = 999 }}]"
+        );
+        let mut rig = Rig::new(&format!("{fault}\n{}", one_board(board)));
+        rig.folders.process(11, "/kubepods/pod-a", "python", 1);
+        let layouts: Vec<_> = (0..6).map(|second| rig.standing(second * SECOND)).collect();
+        assert!(
+            layouts.iter().all(|one| one.slices == layouts[0].slices && one.slices.len() == 1),
+            "{symbol}"
+        );
+        let sees: Vec<bool> = layouts.iter().map(|one| one.sees_holders).collect();
+        assert_eq!(sees, [true, true, still_sees, still_sees, true, true], "{symbol}");
+        assert!(layouts.iter().all(|one| one.is_present()), "{symbol}");
+    }
+    let fault = "fault = [{ symbol = \"nvmlVgpuInstanceGetUUID\", vgpu = 21, from = \"2s\", until = \"4s\", code = 999 }]";
+    let mut rig = Rig::new(&format!("{fault}\n{}", one_board(host)));
+    assert!((0..6).all(|second| rig.standing(second * SECOND).holders.len() == 1));
+}
+
+#[test]
+fn events_are_heard_again_after_the_library_was_loaded_anew() {
+    let faults = "fault = [{ symbol = \"*\", from = \"10s\", until = \"20s\", code = 9 }]";
+    let board = "type = \"L4\"\nlost = [{ from = \"200s\" }]\nxid = [{ at = \"5s\", xid = 48 }, { at = \"200s\", xid = 119 }]";
+    let mut rig = Rig::new(&format!("{faults}\n{}", one_board(board)));
+    for second in 0..200 {
+        rig.look(second * SECOND);
+    }
+    let reason = lost(&rig.standing(200 * SECOND)).unwrap();
+    assert_eq!(reason, "Xid 119: the GPU's system processor does not answer");
+}
