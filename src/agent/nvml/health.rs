@@ -88,6 +88,11 @@ impl Health {
     }
 }
 
+/// Whether a reason is a critical error's.
+pub(super) fn is_of_board(reason: &Name) -> bool {
+    reason.as_str().starts_with("Xid ")
+}
+
 fn number(value: &SampleValue) -> Option<u64> {
     match value {
         SampleValue::U32(value) => Some((*value).into()),

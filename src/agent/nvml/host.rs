@@ -77,11 +77,12 @@ pub(super) struct Host {
     users: HashMap<u32, Option<Name>>,
     /// Counts looks: who was not asked for lately is forgotten.
     look: u64,
+    has_told: bool,
 }
 
 impl Host {
     pub(super) fn new(roots: Roots) -> Self {
-        Self { roots, known: HashMap::new(), users: HashMap::new(), look: 0 }
+        Self { roots, known: HashMap::new(), users: HashMap::new(), look: 0, has_told: false }
     }
 
     /// Begins a look, and forgets who was not in the last.
@@ -105,7 +106,17 @@ impl Host {
             *seen = self.look;
             return Some(Arc::clone(process));
         }
-        let process = Arc::new(self.read(pid, start?));
+        let Some(start) = start else {
+            if !std::mem::replace(&mut self.has_told, true) {
+                tracing::warn!(
+                    pid,
+                    "a GPU has a process that this agent cannot see, so its holder is unknown: \
+                     run the agent as root and in the host's PID namespace"
+                );
+            }
+            return None;
+        };
+        let process = Arc::new(self.read(pid, start));
         self.known.insert(pid, (Arc::clone(&process), self.look));
         Some(process)
     }

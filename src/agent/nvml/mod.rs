@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use nvml_wrapper::{Device, Nvml};
 
-use super::source::{DeviceInfo, DeviceSample, Inventory, Sample, Source, SourceError, Standing};
+use super::source::{DeviceInfo, DeviceSample, Inventory, Presence, Sample, Source, SourceError, Standing};
 use crate::domain::ids::Name;
 use crate::domain::units::{Instant, MICROS_PER_SECOND};
 use board::{Board, Moment};
@@ -271,7 +271,13 @@ impl NvmlSource {
         let name = watched.info.uuid.clone();
         let lost = |watched: &mut Watched, reason: &str| {
             watched.board.lose();
-            Standing::lost(name.clone(), watched.board.health.reason(moment.at, reason))
+            let reason = watched.board.health.reason(moment.at, reason);
+            // What it was lost for stays what it was lost for.
+            let before = watched.shown.as_ref().and_then(|shown| match &shown.presence {
+                Presence::Lost(before) if health::is_of_board(before) => Some(before.clone()),
+                Presence::Lost(_) | Presence::Present => None,
+            });
+            Standing::lost(name.clone(), before.unwrap_or(reason))
         };
         let standing = match (nvml, found.devices.get(&name)) {
             (Some(nvml), Some(device)) => {

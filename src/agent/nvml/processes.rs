@@ -205,11 +205,16 @@ pub(super) fn of_slice(
     seen: &mut Seen,
 ) -> bool {
     let Some(groups) = running.and_then(|running| grouped(host, running, seen)) else { return false };
+    // What an only holder uses is what the slice does as a whole, which knows its activity too: a figure of the holder's
+    // own would stand before it.
+    let is_measured = snapshot.meters.iter().any(|meter| meter.slice == slice && meter.holder.is_none());
+    let is_alone = groups.len() == 1;
     for group in groups {
         let holder = snapshot.holder(slice, group.evidence.clone());
-        // What the slice does as a whole is measured beside it; of one of several only what it holds is known.
-        let gauge = Gauge { reads: Reads::Nothing, memory: group.memory() };
-        snapshot.meter(slice, Some(holder), gauge);
+        if !(is_alone && is_measured) {
+            let gauge = Gauge { reads: Reads::Nothing, memory: group.memory() };
+            snapshot.meter(slice, Some(holder), gauge);
+        }
     }
     true
 }

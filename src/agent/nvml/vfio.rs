@@ -85,6 +85,10 @@ fn card(folder: &Path) -> Option<Card> {
         let target = fs::read_link(folder.join(file)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     };
+    // A virtual function is a part of a board that the host has: its vGPU is seen there.
+    if folder.join("physfn").exists() {
+        return None;
+    }
     let (vendor, class) = (word("vendor")?, word("class")?);
     if vendor != 0x10de || class >> 16 != 0x03 || link("driver")? != "vfio-pci" {
         return None;

@@ -59,6 +59,8 @@ fn a_card_that_is_a_vms_is_passed_through_to_it() {
     rig.folders.card("0000:3b:00.0", "vfio-pci", "42");
     rig.folders.card("0000:3c:00.0", "vfio-pci", "43");
     rig.folders.card("0000:3d:00.0", "nvidia", "44");
+    rig.folders.card("0000:3e:00.4", "vfio-pci", "45");
+    rig.folders.link("sys/bus/pci/devices/0000:3e:00.4/physfn", "../0000:3d:00.0");
     rig.folders.write("sys/bus/pci/devices/0000:3b:00.1/vendor", "0x10de\n");
     rig.folders.write("sys/bus/pci/devices/0000:3b:00.1/class", "0x040300\n");
     rig.folders.vm(900, "qemu-kvm -name guest=web,debug-threads=on -uuid 7f0c-22 -m 4", "42");

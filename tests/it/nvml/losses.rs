@@ -192,11 +192,17 @@ fn a_list_that_fails_for_a_moment_changes_no_layout() {
 #[test]
 fn events_are_heard_again_after_the_library_was_loaded_anew() {
     let faults = "fault = [{ symbol = \"*\", from = \"10s\", until = \"20s\", code = 9 }]";
-    let board = "type = \"L4\"\nlost = [{ from = \"200s\" }]\nxid = [{ at = \"5s\", xid = 48 }, { at = \"200s\", xid = 119 }]";
+    let board = "type = \"L4\"\nlost = [{ from = \"200s\", until = \"1h\" }]\nxid = [{ at = \"5s\", xid = 48 }, { at = \"200s\", xid = 119 }]";
     let mut rig = Rig::new(&format!("{faults}\n{}", one_board(board)));
     for second in 0..200 {
         rig.look(second * SECOND);
     }
     let reason = lost(&rig.standing(200 * SECOND)).unwrap();
     assert_eq!(reason, "Xid 119: the GPU's system processor does not answer");
+    assert_eq!(
+        lost(&rig.standing(3_599 * SECOND)),
+        Some(reason),
+        "an hour later it is lost for nothing else"
+    );
+    assert_eq!(lost(&rig.standing(3_600 * SECOND)), None);
 }

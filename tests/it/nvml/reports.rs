@@ -1,9 +1,17 @@
 //! Each mode from the library to the report: looks, windows, the spool, the journal, parts.
 
-use fatia::domain::units::Instant;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use super::rig::{Rig, SECOND, from_start, one_board};
+use fatia::agent::clock::ServerClock;
+use fatia::agent::identity::Identity;
+use fatia::agent::run::{Agent, Settings};
+use fatia::domain::period::Span;
+use fatia::domain::units::Instant;
+
+use super::rig::{MIB, NANOS, Rig, SECOND, from_start, one_board};
 use crate::agent::rig::{Node, TestMachine, hours, http, journal};
 use crate::support::api::Api;
 use crate::support::platform::{TestPlatform, on_both_databases};
@@ -12,8 +20,16 @@ use crate::support::platform::{TestPlatform, on_both_databases};
 const EVERY: i64 = 5;
 const HOUR_SECONDS: i64 = 3_600;
 
-/// Looks at a host for an hour, sends what was seen, and returns the hours by workload and mode.
-async fn told(platform: &TestPlatform, rig: Rig) -> BTreeMap<String, String> {
+/// What a service was told of an hour.
+struct Told {
+    /// By workload and mode.
+    hours: BTreeMap<String, String>,
+    /// Seconds of activity, and MiB held in the mean, by slice and holder.
+    measured: BTreeMap<String, (i64, i64)>,
+}
+
+/// Looks at a host for an hour, and sends what was seen.
+async fn told(platform: &TestPlatform, rig: Rig) -> Told {
     let api = Api::of(platform);
     let machine = TestMachine::at(platform.now(), None);
     let node = Node::enrolled(&api, machine, "node-1", "").await;
@@ -35,20 +51,33 @@ async fn told(platform: &TestPlatform, rig: Rig) -> BTreeMap<String, String> {
     platform.tick().await;
     platform.derive().await;
     platform.assert_well().await;
-    let all = hours(platform, "workload mode").await;
-    all.into_iter().filter(|(key, _)| !key.trim().is_empty()).collect()
+    let mean = |(active, held): (i64, i64)| (active / NANOS, held / MIB / HOUR_SECONDS);
+    let measured = stored.measured.into_iter().map(|(key, sums)| (key, mean(sums)));
+    Told { hours: hours(platform, "workload mode").await, measured: measured.collect() }
 }
 
 /// Checks what some workloads come to, and that nothing else was held.
 #[track_caller]
-fn check(found: &BTreeMap<String, String>, expected: &[(&str, &str)]) {
+fn check(found: &Told, expected: &[(&str, &str)]) {
     let held: BTreeMap<&str, &str> = found
+        .hours
         .iter()
         .filter(|(key, _)| key.contains("pod-") || key.contains("vm-"))
         .map(|(key, hours)| (key.as_str(), hours.as_str()))
         .collect();
     let expected: BTreeMap<&str, &str> = expected.iter().copied().collect();
-    assert_eq!(held, expected, "{found:?}");
+    assert_eq!(held, expected, "{:?}", found.hours);
+}
+
+/// Checks what was measured of a slice and its holder, which a key names in part.
+#[track_caller]
+fn check_measured(found: &Told, key: &str, expected: (i64, i64)) {
+    let all: Vec<_> = found.measured.iter().filter(|(each, _)| each.contains(key)).collect();
+    assert!(
+        matches!(all.as_slice(), [(_, measured)] if **measured == expected),
+        "{key}: {:?}",
+        found.measured
+    );
 }
 
 fn two(kind: &str) -> Rig {
@@ -74,21 +103,23 @@ on_both_databases! {
 
     async fn a_board_in_time_slices_is_shared_by_those_who_are_there(platform: &TestPlatform) {
         // Together for half an hour, and then the second one has it alone.
-        check(&told(platform, two("")).await, &[
+        let found = told(platform, two("")).await;
+        check(&found, &[
             ("/kubepods/pod-a time_slicing", "0.250000"),
             ("/kubepods/pod-b dedicated", "0.500000"),
             ("/kubepods/pod-b time_slicing", "0.250000"),
         ]);
+        check_measured(&found, "time_slicing/even  user=ana cgroup=/kubepods/pod-a", (1_800 * 3 / 10, 500));
+        check_measured(&found, "device  user=ana cgroup=/kubepods/pod-b", (1_800 * 6 / 10, 1_000));
     }
 
     async fn clients_of_mps_have_their_threads(platform: &TestPlatform) {
         let rig = two("kinds = [\"mps\"],");
         rig.folders.environment(11, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20");
         rig.folders.environment(12, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50");
-        check(&told(platform, rig).await, &[
-            ("/kubepods/pod-a mps", "0.100000"),
-            ("/kubepods/pod-b mps", "0.500000"),
-        ]);
+        let found = told(platform, rig).await;
+        check(&found, &[("/kubepods/pod-a mps", "0.100000"), ("/kubepods/pod-b mps", "0.500000")]);
+        check_measured(&found, "cgroup=/kubepods/pod-b", (3_600 * 6 / 10, 2_000));
     }
 
     async fn instances_of_mig_are_their_holders_by_their_profiles(platform: &TestPlatform) {
@@ -110,7 +141,9 @@ on_both_databases! {
         rig.folders.process(11, "/kubepods/pod-a", "python", 1);
         rig.folders.process(12, "/kubepods/pod-b", "python", 2);
         // Three sevenths and a half: 13/28. Half of two sevenths and a quarter: 15/112.
-        check(&told(platform, rig).await, &[("/kubepods/pod-a mig", "0.464285"), ("/kubepods/pod-b mig", "0.133928")]);
+        let found = told(platform, rig).await;
+        check(&found, &[("/kubepods/pod-a mig", "0.464285"), ("/kubepods/pod-b mig", "0.133928")]);
+        check_measured(&found, "mig/3g.40gb MIG-1 ", (3_600 * 8 / 10, 10));
     }
 
     async fn vgpus_are_their_vms(platform: &TestPlatform) {
@@ -122,7 +155,9 @@ on_both_databases! {
                 { id = 22, type = \"L40S-12Q\", uuid = \"vgpu-b\", vm = { uuid = \"vm-b\" }, from = \"30m\" },
              ]",
         ));
-        check(&told(platform, rig).await, &[("vm-a vgpu", "0.250000"), ("vm-b vgpu", "0.125000")]);
+        let found = told(platform, rig).await;
+        check(&found, &[("vm-a vgpu", "0.250000"), ("vm-b vgpu", "0.125000")]);
+        check_measured(&found, "vgpu/L40S-12Q vgpu-a ", (3_600 * 6 / 10, 0));
     }
 
     async fn vgpus_on_instances_are_their_vms(platform: &TestPlatform) {
@@ -150,5 +185,51 @@ on_both_databases! {
         ));
         rig.folders.process(11, "/kubepods/pod-a", "python", 1);
         check(&told(platform, rig).await, &[("/kubepods/pod-a dedicated", "0.750000")]);
+    }
+
+    async fn a_whole_agent_waits_for_its_driver_and_tells_of_its_gpus_when_they_come(platform: &TestPlatform) {
+        let api = Api::of(platform);
+        let machine = TestMachine::at(platform.now(), Some(platform.clock.clone()));
+        let node = Node::enrolled(&api, Arc::clone(&machine), "node-1", "").await;
+        let scenario = format!(
+            "start = \"{}\"\ninit = [{{ code = 9, until = \"150s\" }}]\n[[board]]\nuuid = \"GPU-1\"\ntype = \"L4\"\n\
+             process = [{{ pid = 11, until = \"400s\", percent = {{ sm = 50 }} }}]",
+            platform.now()
+        );
+        let rig = Rig::new(&scenario);
+        rig.folders.process(11, "/kubepods/pod-a", "python", 1);
+        let begun = platform.now();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        machine.after(601 * SECOND, move || ended.store(true, Ordering::Release));
+        let identity = Identity::load(node.folder()).expect("it reads").expect("it was saved");
+        let work = Agent {
+            settings: Settings {
+                folder: node.folder().to_owned(),
+                budget: node.budget,
+                keep_acknowledged_micros: node.keep_micros,
+                sample_every: Duration::from_secs(1),
+                batch_windows: 512,
+            },
+            clock: ServerClock::restored(&identity.clock),
+            source: rig.on,
+            identity,
+            upstream: http(&api),
+            machine: node.machine.clone(),
+            stop,
+        };
+        let counts = tokio::task::spawn_blocking(move || work.run()).await.expect("it ends").expect("its disk is well");
+        assert_eq!((counts.failures, counts.set_aside), (0, 0));
+        drop(rig.folders);
+        let held = journal(platform, &node.scope()).await.held();
+        // Tried at 0, 60, 120 and 180 seconds.
+        let expected = Span::clamped(begun.plus_micros(180 * SECOND), begun.plus_micros(400 * SECOND));
+        let found: Vec<Vec<Span>> = held.into_values().collect();
+        assert_eq!(found, [[expected]]);
+        platform.tick().await;
+        platform.derive().await;
+        platform.assert_well().await;
+        let findings = platform.findings().await;
+        assert!(findings.is_empty(), "{findings:?}");
     }
 }
