@@ -10,6 +10,7 @@ use fatia::agent::identity::Identity;
 use fatia::agent::run::{Agent, Settings};
 use fatia::domain::period::Span;
 use fatia::domain::units::Instant;
+use fatia::services::pricing;
 
 use super::rig::{MIB, NANOS, Rig, SECOND, from_start, one_board};
 use crate::agent::rig::{Node, TestMachine, hours, http, journal};
@@ -185,6 +186,42 @@ on_both_databases! {
         ));
         rig.folders.process(11, "/kubepods/pod-a", "python", 1);
         check(&told(platform, rig).await, &[("/kubepods/pod-a dedicated", "0.750000")]);
+    }
+
+    async fn charged_by_use_each_mode_is_what_its_meters_measured(platform: &TestPlatform) {
+        let rig = Rig::new(&from_start(
+            "[[board]]\nuuid = \"GPU-1\"\ntype = \"H100-80GB\"\nmig = true
+             activity = [{ metric = 2, gi = 1, value = [[\"0s\", 80.0]] }]
+             instance = [{ gi = 1, profile = \"3g.40gb\", start = 4, compute = [{ uuid = \"MIG-1\", slot = 0 }] }]
+             process = [{ pid = 11, gi = 1, ci = 0, memory_mib = 10 }]
+             [[board]]\nuuid = \"GPU-2\"\ntype = \"L4\"\nprocess = [{ pid = 12, percent = { sm = 40 } }]
+             [[board]]\nuuid = \"GPU-3\"\ntype = \"L40S\"\nvirtualization = \"host\"\nvgpu_types = [\"L40S-12Q\"]
+             vgpu = [{ id = 21, type = \"L40S-12Q\", uuid = \"vgpu-a\", vm = { uuid = \"vm-a\" }, percent = { sm = 10 } }]
+             [[board]]\nuuid = \"GPU-4\"\ntype = \"L4\"
+             process = [{ pid = 13, percent = { sm = 20 } }, { pid = 14, percent = { sm = 30 } }]",
+        ));
+        for pid in 11..=14 {
+            rig.folders.process(pid, &format!("/kubepods/pod-{pid}"), "python", 1);
+        }
+        let found = told(platform, rig).await;
+        assert!(!found.hours.is_empty());
+        let modes = ["mig", "dedicated", "vgpu", "time_slicing"].map(|mode| format!("{mode} = \"usage\"\n"));
+        let book = format!(
+            "name = \"june\"\ncurrency = \"USD\"\neffective_from = \"2026-06-01T00:00:00Z\"\n[cost]\nL4 = \"1\"\n\
+             [policy]\nweighting = \"compute\"\n[policy.basis]\n{}",
+            modes.concat()
+        );
+        pricing::load(platform, "prices.toml", &book).await.expect("a good book");
+        platform.derive().await;
+        platform.assert_well().await;
+        let used = hours(platform, "workload state").await;
+        let of = |key: &str| used.get(key).map(String::as_str);
+        // Four fifths of three sevenths, and the rest of them.
+        assert_eq!((of("/kubepods/pod-11 used"), of("/kubepods/pod-11 held_unused")), (Some("0.342857"), Some("0.085714")));
+        assert_eq!((of("/kubepods/pod-12 used"), of("/kubepods/pod-12 held_unused")), (Some("0.400000"), Some("0.600000")));
+        assert_eq!((of("vm-a used"), of("vm-a held_unused")), (Some("0.100000"), Some("0.150000")));
+        assert_eq!((of("/kubepods/pod-13 used"), of("/kubepods/pod-13 held_unused")), (Some("0.200000"), Some("0.300000")));
+        assert_eq!((of("/kubepods/pod-14 used"), of("/kubepods/pod-14 held_unused")), (Some("0.300000"), Some("0.200000")));
     }
 
     async fn a_whole_agent_waits_for_its_driver_and_tells_of_its_gpus_when_they_come(platform: &TestPlatform) {
