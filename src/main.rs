@@ -3,24 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use fatia::agent::clock::{Reading, ServerClock};
 use fatia::agent::identity::Identity;
-use fatia::agent::machine::Machine;
-use fatia::agent::run::Agent;
-use fatia::agent::scripted::ScriptedSource;
-use fatia::agent::upstream::Http;
-use fatia::agent::{self, sender};
-use fatia::cli::{
-    self, AgentArguments, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door,
-};
+use fatia::cli::{self, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door};
 use fatia::config::{HttpSettings, LogFormat, Settings};
-use fatia::domain::ids::Name;
-use fatia::domain::units::{Instant, MICROS_PER_HOUR};
+use fatia::domain::units::Instant;
 use fatia::services::ctx::{BillingSettings, Clock, Platform};
 use fatia::services::derive::Worker;
 use fatia::services::error::ServiceError;
@@ -28,6 +17,9 @@ use fatia::store::{Store, migrate};
 use fatia::wire::token;
 use fatia::{http, worker};
 use tracing_subscriber::EnvFilter;
+
+#[path = "main/node.rs"]
+mod node;
 
 fn main() -> ExitCode {
     // Whoever speaks to a service speaks TLS with it: by the one implementation that is built in.
@@ -38,11 +30,21 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.into(), 1),
     };
     log_as(settings.log.format);
-    if let Command::Agent(options) = &arguments.command {
-        return match run_agent(&arguments, options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, 1),
+    if let Command::Agent(agent) = &arguments.command {
+        // No runtime is under it: two threads do it all.
+        return match node::Options::of("fatia agent", &agent.rest) {
+            Ok(options) => node::ending(node::run(&options, &arguments.data)),
+            Err(said) => said,
         };
+    }
+    if let Command::Doctor(doctor) = &arguments.command
+        && (doctor.node || has_agent(&arguments.data))
+    {
+        let is_all = doctor.node || !has_database(&arguments.data, &settings);
+        match node::check(&node::Options::default(), &arguments.data) {
+            Ok(true) if !is_all => {}
+            checked => return node::ending(checked.map(|is_well| if is_well { 0 } else { 1 })),
+        }
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -55,6 +57,16 @@ fn main() -> ExitCode {
             fail(&error, code)
         }
     }
+}
+
+/// Whether an agent was enrolled in this data directory.
+fn has_agent(data: &Path) -> bool {
+    Identity::load(&data.join("agent")).is_ok_and(|kept| kept.is_some())
+}
+
+/// Whether this data directory is of a service, or somewhere else is its database.
+fn has_database(data: &Path, settings: &Settings) -> bool {
+    settings.database.url.is_some() || Store::is_at(data)
 }
 
 /// Logs to standard error. What is logged holds no secret: no token, no URL with a password, no body.
@@ -87,7 +99,7 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
         && let Some(server) =
             door::find(&arguments.data, settings.database.url.as_deref(), &fatia::config::actor())
     {
-        return Ok(cli::run(&Target::Server(server), &arguments.command, random).await?);
+        return Ok(cli::run(&Target::Server(server), &arguments.command, node::random).await?);
     }
     let clock = SystemClock;
     let started = clock.now();
@@ -99,7 +111,7 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
     };
     let store = store.map_err(ServiceError::Store)?;
     let mut seed = [0; 32];
-    random(&mut seed).map_err(anyhow::Error::msg)?;
+    node::random(&mut seed).map_err(anyhow::Error::msg)?;
     let billing = BillingSettings { zone: settings.billing.zone, currency: settings.billing.currency };
     let platform = Platform::open(store, fatia::config::actor(), Arc::new(clock), billing, seed).await?;
     let worker = this_worker(&arguments.command, settings, started);
@@ -107,10 +119,10 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
         Command::Worker(WorkerArguments { once: true, .. }) => worker::run_once(&platform, &worker).await?,
         Command::Worker(WorkerArguments { once: false, .. }) => {
             tracing::info!(worker = %worker.holder, "working on {}", platform.store.describe());
-            worker::run(&platform, &worker, stopped()).await?;
+            worker::run(&platform, &worker, node::stopped()).await?;
         }
         Command::Serve(options) => serve(&platform, &worker, arguments, options, settings).await?,
-        command => return Ok(cli::run(&Target::Here(&platform, &worker), command, random).await?),
+        command => return Ok(cli::run(&Target::Here(&platform, &worker), command, node::random).await?),
     }
     Ok(Ending::Done)
 }
@@ -124,11 +136,13 @@ async fn serve(
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let mut bytes = [0; 40];
-    random(&mut bytes).map_err(anyhow::Error::msg)?;
+    node::random(&mut bytes).map_err(anyhow::Error::msg)?;
     let minted = token::mint(&bytes);
     let door_settings = http_settings(&settings.http, options)?;
-    let running =
-        http::start(platform, http::Door { settings: door_settings, token: minted.clone(), random })?;
+    let running = http::start(
+        platform,
+        http::Door { settings: door_settings, token: minted.clone(), random: node::random },
+    )?;
     let door = door::open(&arguments.data, settings.database.url.as_deref(), running.local, &minted.text)?;
     let scheme = if running.is_tls { "https" } else { "http" };
     let address = format!("{scheme}://{}", running.address);
@@ -153,7 +167,7 @@ async fn serve(
         }
     };
     let ending = async {
-        stopped().await;
+        node::stopped().await;
         tracing::info!("stopping: requests that are under way end");
         running.stop().await;
         let _told = stop.send(true);
@@ -196,119 +210,6 @@ fn http_settings(settings: &HttpSettings, options: &ServeArguments) -> anyhow::R
     })
 }
 
-/// Watches this node until it is asked to stop. No runtime is under it: two threads do it all.
-fn run_agent(arguments: &Arguments, options: &AgentArguments) -> anyhow::Result<()> {
-    let machine: Arc<dyn Machine> = Arc::new(Host { boot: boot_id() });
-    let folder = arguments.data.join("agent");
-    let kept = Identity::load(&folder)?;
-    let node = match (&options.node, &kept) {
-        (Some(node), _) => node.clone(),
-        (None, Some(kept)) => Name::parse(&kept.node)?,
-        (None, None) => Name::parse(&host_name()).context("the host has no name; give one with --node")?,
-    };
-    let mut identity = match kept {
-        Some(kept) if kept.node == node.as_str() => kept,
-        Some(kept) => anyhow::bail!("{} holds the agent of {}, not of {node}", folder.display(), kept.node),
-        None => {
-            let server = options.server.as_deref();
-            let server = server.context("this node is not enrolled: give --server and --enrol")?;
-            Identity::make(&*machine, server, &node)?
-        }
-    };
-    if let Some(server) = &options.server {
-        server.trim_end_matches('/').clone_into(&mut identity.server);
-    }
-    identity.save(&folder)?;
-    // What stands at the end is all that is shown, so the cause stands in it.
-    let in_file = |file: &Path, error: &dyn std::error::Error| anyhow::anyhow!("{}: {error}", file.display());
-    let text = std::fs::read_to_string(&options.fleet).map_err(|error| in_file(&options.fleet, &error))?;
-    let source = ScriptedSource::open(&text, &node).map_err(|error| in_file(&options.fleet, &error))?;
-    let authority =
-        options.ca.as_ref().map(|file| std::fs::read(file).map_err(|error| in_file(file, &error)));
-    let authority = authority.transpose()?;
-    let mut upstream = Http::new(&identity.server, authority.as_deref()).map_err(anyhow::Error::msg)?;
-    let mut clock = ServerClock::restored(&identity.clock);
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_on_signals(Arc::clone(&stop))?;
-    if identity.agent.is_none() {
-        let token = options.enrol.as_deref().context("this node is not enrolled: give --enrol")?;
-        // A token in a file is not seen in the list of processes.
-        let token = match std::fs::read_to_string(token) {
-            Ok(text) => text,
-            Err(_) => token.to_owned(),
-        };
-        sender::enrol(&mut upstream, &*machine, &mut identity, &mut clock, &token)
-            .map_err(anyhow::Error::msg)?;
-        identity.save(&folder)?;
-        tracing::info!("enrolled as the agent of {node}");
-    }
-    let settings = agent::run::Settings {
-        folder,
-        budget: options.spool_mib.saturating_mul(1 << 20),
-        keep_acknowledged_micros: options.keep_hours.saturating_mul(MICROS_PER_HOUR),
-        sample_every: Duration::from_millis(options.every_ms),
-        replay: options.replay,
-        batch_windows: usize::try_from(options.batch_windows).unwrap_or(usize::MAX),
-    };
-    let counts = Agent { settings, identity, clock, source, upstream, machine, stop }.run()?;
-    tracing::info!(
-        acknowledged = counts.acknowledged,
-        "the service has {} batches more, {} of them twice",
-        counts.acknowledged,
-        counts.duplicates
-    );
-    Ok(())
-}
-
-/// Sets a flag when the process is asked to stop, from a thread of its own.
-fn stop_on_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        runtime.block_on(stopped());
-        stop.store(true, Ordering::Release);
-    })?;
-    Ok(())
-}
-
-/// Which run of the machine this is.
-fn boot_id() -> Name {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Name::parse(&text).unwrap_or_else(|_| Name::fixed("unknown"))
-}
-
-fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
-}
-
-/// The machine that an agent runs on.
-#[derive(Debug)]
-struct Host {
-    boot: Name,
-}
-
-impl Machine for Host {
-    fn reading(&self) -> Reading {
-        // It goes on while the machine sleeps, which the standard library's does not.
-        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let monotonic_nanos =
-            since_boot.tv_sec.saturating_mul(1_000_000_000).saturating_add(since_boot.tv_nsec);
-        Reading { boot: self.boot.clone(), monotonic_nanos, wall_micros: SystemClock.now().micros() }
-    }
-
-    fn sleep(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
-    fn random(&self, bytes: &mut [u8]) -> Result<(), String> {
-        random(bytes)
-    }
-}
-
-/// Fills with random bytes.
-fn random(bytes: &mut [u8]) -> Result<(), String> {
-    getrandom::fill(bytes).map_err(|error| format!("no random bytes: {error}"))
-}
-
 /// This process as a worker: its name is unlike any other's, also after a process number comes again.
 fn this_worker(command: &Command, settings: &Settings, started: Instant) -> Worker {
     let named = match command {
@@ -319,31 +220,12 @@ fn this_worker(command: &Command, settings: &Settings, started: Instant) -> Work
     Worker { holder, lease_seconds: settings.worker.lease_seconds }
 }
 
-/// Completes when the process is asked to stop.
-async fn stopped() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    let _no_signals_here = tokio::signal::ctrl_c().await;
-}
-
 /// The clock of this machine.
 #[derive(Debug, Clone, Copy)]
 struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
-        #[expect(clippy::disallowed_methods, reason = "main owns the one clock")]
-        let now = std::time::SystemTime::now();
-        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Instant::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        Instant::from_micros(node::wall_micros())
     }
 }

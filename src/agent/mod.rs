@@ -11,6 +11,7 @@ pub mod checkup;
 pub mod clock;
 pub mod identity;
 pub mod machine;
+pub mod nvml;
 pub mod run;
 pub mod scripted;
 pub mod sender;

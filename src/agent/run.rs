@@ -1,7 +1,7 @@
 //! An agent at work: one thread looks and keeps, another sends.
 //!
-//! Live, the looks are a second apart and windows are placed by the service's time. In a replay a script's time passes as
-//! fast as the spool takes what it shows.
+//! Live, the looks are a second apart and windows are placed by the service's time: any source can be looked at so. In a
+//! replay the time of a source that can be played passes as fast as the spool takes what it shows.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +49,6 @@ pub struct Settings {
     pub keep_acknowledged_micros: i64,
     /// Between two looks at the devices.
     pub sample_every: Duration,
-    /// The part of a script that is played instead of what is now; none: live.
-    pub replay: Option<Span>,
     /// Windows of one batch at most.
     pub batch_windows: usize,
 }
@@ -133,11 +131,29 @@ impl Replay for ScriptedSource {
 }
 
 impl<S: Replay, U: Upstream + 'static> Agent<S, U> {
-    /// Works until it is told to stop, or a replay is all sent. Returns what was sent.
+    /// Plays a part of its source instead of what is now, until it is all sent. Returns what was sent.
     ///
     /// # Errors
     /// [`AgentError`]. Whoever starts it again loses nothing that was kept.
-    pub fn run(mut self) -> Result<Counts, AgentError> {
+    pub fn replay(self, span: Span) -> Result<Counts, AgentError> {
+        self.work(true, |sampler, last_edge| sampler.replay(span, last_edge))
+    }
+}
+
+impl<S: Source, U: Upstream + 'static> Agent<S, U> {
+    /// Works until it is told to stop. Returns what was sent.
+    ///
+    /// # Errors
+    /// [`AgentError`]. Whoever starts it again loses nothing that was kept.
+    pub fn run(self) -> Result<Counts, AgentError> {
+        self.work(false, Sampler::live)
+    }
+
+    fn work(
+        mut self,
+        is_replay: bool,
+        look: impl FnOnce(Sampler<S>, Instant) -> Result<(), AgentError>,
+    ) -> Result<Counts, AgentError> {
         let node = Name::parse(&self.identity.node).map_err(|_| AgentError::NotEnrolled)?;
         let sender = self.identity.agent.as_deref().and_then(|id| Name::parse(id).ok());
         let sender = sender.ok_or(AgentError::NotEnrolled)?;
@@ -181,7 +197,7 @@ impl<S: Replay, U: Upstream + 'static> Agent<S, U> {
         let delivery = Delivery {
             sender: sending,
             limits: BatchLimits { windows_max: self.settings.batch_windows.max(1), ..LIMITS },
-            is_replay: self.settings.replay.is_some(),
+            is_replay,
             phase: i64::try_from(random_phase(&sampler.identity)).unwrap_or_default(),
             machine: self.machine,
             stop: self.stop,
@@ -190,10 +206,7 @@ impl<S: Replay, U: Upstream + 'static> Agent<S, U> {
         };
         let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(move || delivery.run());
         let thread = thread.map_err(|_| AgentError::Failed)?;
-        let sampled = match self.settings.replay {
-            Some(span) => sampler.replay(span, last_edge),
-            None => sampler.live(last_edge),
-        };
+        let sampled = look(sampler, last_edge);
         notes.is_over.store(true, Ordering::Release);
         let sent = thread.join().map_err(|_| AgentError::Failed)?;
         sampled?;
@@ -237,7 +250,7 @@ impl<S: Source> Stamp for Stamped<'_, S> {
     }
 }
 
-impl<S: Replay> Sampler<S> {
+impl<S: Source> Sampler<S> {
     fn is_told_to_stop(&self) -> bool {
         self.stop.load(Ordering::Acquire) || self.notes.has_failed.load(Ordering::Acquire)
     }
@@ -269,6 +282,11 @@ impl<S: Replay> Sampler<S> {
             }
             match self.source.sample(at, &mut sample) {
                 Ok(()) => {
+                    if self.lacks(&sample) {
+                        // The service takes nothing of a device that it was not told of.
+                        self.look(at, Some(reading.clone()))?;
+                        looked = at;
+                    }
                     let stamp = Stamped { source: &self.source, clocks: Some((&clock, &reading)) };
                     let closed = windower.add(at, &sample, &stamp);
                     self.keep(closed)?;
@@ -285,33 +303,14 @@ impl<S: Replay> Sampler<S> {
         self.keep(last.into_iter().collect())
     }
 
-    /// Plays a script: it is looked at where something changes, and at minutes.
-    fn replay(mut self, span: Span, last_edge: Instant) -> Result<(), AgentError> {
-        let mut windower = Windower::with_silence_max(last_edge, 2 * MINUTE_MICROS);
-        let mut sample = Sample::default();
-        let mut at = span.start().max(last_edge);
-        self.look(span.start(), None)?;
-        while at <= span.end() && !self.is_told_to_stop() {
-            self.source.sample(at, &mut sample)?;
-            let stamp = Stamped { source: &self.source, clocks: None };
-            let closed = windower.add(at, &sample, &stamp);
-            self.keep(closed)?;
-            if at == span.end() {
-                break;
-            }
-            let minute =
-                at.micros().div_euclid(MINUTE_MICROS).saturating_add(1).saturating_mul(MINUTE_MICROS);
-            let next = Instant::from_micros(minute).min(span.end());
-            at = self.source.next_change(at, next).unwrap_or(next);
-            // What is not sent yet must not push out what was played before: there is no hurry.
-            // What is acknowledged and only kept goes by itself where room is needed.
-            while locked(&self.shared.spool).pressure().is_half_unsent() && !self.is_told_to_stop() {
-                self.machine.sleep(Duration::from_millis(20));
-            }
-        }
-        let stamp = Stamped { source: &self.source, clocks: None };
-        let last = windower.close(&stamp);
-        self.keep(last.into_iter().collect())
+    /// Whether a look shows a device that the last inventory did not have.
+    fn lacks(&self, sample: &Sample) -> bool {
+        let known = self.devices.as_ref().map(|found| found.devices.as_slice()).unwrap_or_default();
+        sample.devices.len() > known.len()
+            || sample
+                .devices
+                .iter()
+                .any(|look| known.iter().all(|device| device.uuid != look.standing.device))
     }
 
     fn keep(&self, closed: Vec<Window>) -> Result<(), AgentError> {
@@ -380,6 +379,37 @@ impl<S: Replay> Sampler<S> {
         *locked(&self.notes.inventory) = Some((inventory_message(&found, counter, at), reading));
         self.devices = Some(found);
         Ok(())
+    }
+}
+
+impl<S: Replay> Sampler<S> {
+    /// Plays a script: it is looked at where something changes, and at minutes.
+    fn replay(mut self, span: Span, last_edge: Instant) -> Result<(), AgentError> {
+        let mut windower = Windower::with_silence_max(last_edge, 2 * MINUTE_MICROS);
+        let mut sample = Sample::default();
+        let mut at = span.start().max(last_edge);
+        self.look(span.start(), None)?;
+        while at <= span.end() && !self.is_told_to_stop() {
+            self.source.sample(at, &mut sample)?;
+            let stamp = Stamped { source: &self.source, clocks: None };
+            let closed = windower.add(at, &sample, &stamp);
+            self.keep(closed)?;
+            if at == span.end() {
+                break;
+            }
+            let minute =
+                at.micros().div_euclid(MINUTE_MICROS).saturating_add(1).saturating_mul(MINUTE_MICROS);
+            let next = Instant::from_micros(minute).min(span.end());
+            at = self.source.next_change(at, next).unwrap_or(next);
+            // What is not sent yet must not push out what was played before: there is no hurry.
+            // What is acknowledged and only kept goes by itself where room is needed.
+            while locked(&self.shared.spool).pressure().is_half_unsent() && !self.is_told_to_stop() {
+                self.machine.sleep(Duration::from_millis(20));
+            }
+        }
+        let stamp = Stamped { source: &self.source, clocks: None };
+        let last = windower.close(&stamp);
+        self.keep(last.into_iter().collect())
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Command {
     /// Derive everything anew from the journal
     Rebuild(RebuildArguments),
     /// Check database, zone, and each level against the journal
-    Doctor,
+    Doctor(DoctorArguments),
     /// Bring a PostgreSQL schema up to date (DATABASE_MIGRATE_URL)
     Migrate,
 }
@@ -287,39 +287,21 @@ pub struct NodeRevokeArguments {
     pub agent: String,
 }
 
-/// `agent`.
+/// `doctor`.
 #[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Check this node and its agent alone [default: where the data directory holds one, that too]
+    #[arg(long)]
+    pub node: bool,
+}
+
+/// `agent`: what its own program, `fatia-agent`, takes.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub struct AgentArguments {
-    /// The service's address, such as https://fatia.example:8443; needed to enrol, and kept
-    #[arg(long, value_name = "URL")]
-    pub server: Option<String>,
-    /// An enrolment token, or a file that holds one [default: the node is enrolled already]
-    #[arg(long, value_name = "TOKEN|FILE")]
-    pub enrol: Option<String>,
-    /// What this node is called [default: the host's name]
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    pub node: Option<Name>,
-    /// A PEM file of the certificates by which the service is trusted [default: the machine's]
-    #[arg(long, value_name = "FILE")]
-    pub ca: Option<PathBuf>,
-    /// Play a node of this fleet file in place of real GPUs
-    #[arg(long, value_name = "FILE")]
-    pub fleet: PathBuf,
-    /// Play this span of the fleet file as fast as the service takes it, and end [default: live]
-    #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
-    pub replay: Option<Span>,
-    /// Between two looks at the GPUs, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
-    pub every_ms: u64,
-    /// Disk that unsent reports may take
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
-    pub spool_mib: u64,
-    /// How long sent reports are kept, for a service that is restored, in hours
-    #[arg(long, value_name = "HOURS", default_value_t = 48, value_parser = clap::value_parser!(i64).range(0..=100_000))]
-    pub keep_hours: i64,
-    /// Windows of one batch, at most
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=512))]
-    pub batch_windows: u64,
+    /// What it is told; --help says what there is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    pub rest: Vec<std::ffi::OsString>,
 }
 
 /// What can be done with tenants.

@@ -15,8 +15,8 @@ mod tokens;
 mod wait;
 
 pub use args::{
-    AgentArguments, Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand,
-    ServeArguments, TenantCommand, TokenCommand, WorkerArguments,
+    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, ServeArguments,
+    TenantCommand, TokenCommand, WorkerArguments,
 };
 pub use server::Server;
 
@@ -77,7 +77,7 @@ pub const fn is_for_a_service(command: &Command) -> bool {
         | Command::Price(_)
         | Command::Catalogue(_)
         | Command::Rebuild(_)
-        | Command::Doctor
+        | Command::Doctor(_)
         | Command::Token(_)
         | Command::Node(_)
         | Command::Tenant(_) => true,
@@ -102,7 +102,7 @@ pub async fn run(
         Command::Catalogue(CatalogueCommand::Load(arguments)) => catalogue::load(target, arguments).await,
         Command::Catalogue(CatalogueCommand::Show(arguments)) => catalogue::list(target, arguments).await,
         Command::Rebuild(arguments) => wait::rebuild(target, arguments.no_wait).await,
-        Command::Doctor => doctor::run(target).await,
+        Command::Doctor(_) => doctor::run(target).await,
         Command::Token(command) => tokens::run(target, command, random).await,
         Command::Node(command) => nodes::run(target, command, random).await,
         Command::Tenant(command) => tenants::run(target, command).await,

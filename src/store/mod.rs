@@ -45,6 +45,9 @@ pub use scope::{PlatformScope, Scope, TenantScope};
 use unit::TypedJob;
 pub use unit::{ReadTx, WriteTx};
 
+/// The embedded database, in its directory.
+const FILE: &str = "fatia.db";
+
 /// The open database. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -75,8 +78,14 @@ impl Store {
     pub async fn open(directory: &Path, holder: &str) -> Result<Self, StoreError> {
         let setup = |error: std::io::Error| StoreError::Setup(format!("{}: {error}", directory.display()));
         make_private(directory).map_err(setup)?;
-        let backend = Arc::new(Backend::open(&directory.join("fatia.db"), holder).await?);
+        let backend = Arc::new(Backend::open(&directory.join(FILE), holder).await?);
         Ok(Self { backend, runtime: tokio::runtime::Handle::current() })
+    }
+
+    /// Whether an embedded database is in a directory.
+    #[must_use]
+    pub fn is_at(directory: &Path) -> bool {
+        directory.join(FILE).exists()
     }
 
     /// Which database this is, for people.

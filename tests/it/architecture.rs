@@ -33,6 +33,9 @@ const FLOORS: &[Floor] = &[
 const EXACT: &[&str] = &["src/domain", "src/wire", "src/store", "src/services"];
 
 const BACKENDS: &[&str] = &["src/store/backend", "src/store/migrate", "src/config/database"];
+/// The one file that calls a C library by its pointers, and the folder that may only read through it.
+const UNSAFE: &str = "src/agent/nvml/raw.rs";
+const READS_ONLY: &[&str] = &["src/agent/nvml"];
 /// Where scopes are made: everybody else is handed one.
 const SCOPE_MAKERS: &[&str] = &["src/store/scope", "src/services/ctx", "src/services/access"];
 
@@ -113,6 +116,14 @@ fn scopes_are_made_at_their_doors_only() {
 #[test]
 fn nothing_is_unsafe() {
     check(unsafe_code, "Find a safe call, or a crate whose subject the unsafe code is.");
+}
+
+#[test]
+fn an_agent_changes_nothing_on_a_gpu() {
+    check(
+        changes_of_gpus,
+        "An agent watches GPUs that others pay for: it never sets, clears, resets, makes or unmakes anything on one.",
+    );
 }
 
 #[test]
@@ -280,7 +291,26 @@ fn scope_makers(source: &Source) -> Vec<Finding> {
 }
 
 fn unsafe_code(source: &Source) -> Vec<Finding> {
+    if source.path == UNSAFE {
+        return vec![];
+    }
     source.words(|word| word == "unsafe")
+}
+
+/// Names by which NVML and its wrapper change something. An event set is the caller's own.
+fn changes_of_gpus(source: &Source) -> Vec<Finding> {
+    if !source.is_in(READS_ONLY) {
+        return vec![];
+    }
+    source.words(|word| {
+        let of_wrapper =
+            ["set_", "clear_", "reset_", "create_gpu", "destroy_", "remove_gpu", "discover_gpus", "modify_"];
+        let of_library =
+            ["Set", "Clear", "Reset", "Create", "Destroy", "Remove", "Modify", "Discover", "Freeze"];
+        let is_own = word.starts_with("nvmlEventSet");
+        let changes = word.starts_with("nvml") && of_library.iter().any(|verb| word.contains(verb));
+        of_wrapper.iter().any(|verb| word.starts_with(verb)) || changes && !is_own
+    })
 }
 
 fn unwraps(source: &Source) -> Vec<Finding> {
@@ -470,9 +500,22 @@ mod planted {
     #[test]
     fn unsafe_code_and_missing_texts_are_found() {
         expect(unsafe_code, "src/agent/nvml.rs", "//! x\nunsafe { f() }", &[2]);
+        expect(unsafe_code, "src/agent/nvml/mod.rs", "//! x\nunsafe { f() }", &[2]);
+        expect(unsafe_code, "src/agent/nvml/raw.rs", "//! x\nunsafe { f() }", &[]);
         expect(unsafe_code, "src/agent/nvml.rs", "#![forbid(unsafe_code)] // unsafe", &[]);
         expect(module_text, "src/agent/nvml.rs", "use std::fs;", &[1]);
         expect(module_text, "src/agent/nvml.rs", "//! What it is.\n", &[]);
+    }
+
+    #[test]
+    fn what_would_change_a_gpu_is_found() {
+        let text = "device.set_accounting(true);\ndevice.clear_accounting_pids();\nlib.nvmlDeviceResetGpuLockedClocks;\n\
+                    lib.nvmlDeviceCreateGpuInstance;\nvgpu.set_encoder_capacity(1);\nlib.nvmlVgpuInstanceSetEncoderCapacity;";
+        expect(changes_of_gpus, "src/agent/nvml/board.rs", text, &[1, 2, 3, 4, 5, 6]);
+        expect(changes_of_gpus, "src/store/units.rs", text, &[]);
+        let own =
+            "lib.nvmlEventSetCreate; lib.nvmlEventSetFree; c::nvmlEventSet_t; map.remove(1); self.clear()";
+        expect(changes_of_gpus, "src/agent/nvml/raw.rs", own, &[]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod laws;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]
+mod nvml;
+#[cfg(test)]
 mod nvml_sim;
 #[cfg(test)]
 mod store;

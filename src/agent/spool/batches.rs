@@ -198,6 +198,16 @@ impl<D: Disk> Spool<D> {
     /// The windows of the next batch, and what it says.
     fn draft(&mut self, lane: Lane, limits: BatchLimits, close: bool) -> Result<Option<Draft>, SpoolError> {
         let (chosen, mut is_full) = self.choose(lane, limits);
+        // A gap of days is longer than any batch may be: it is told by a number that will never come.
+        if let Some((first, entry)) = chosen.first().filter(|(_, entry)| {
+            entry.is_gap && entry.span.end().micros_since(entry.span.start()) > limits.span_max_micros
+        }) {
+            let (first, entry) = (*first, entry.clone());
+            let record = self.window(first, &entry)?;
+            let reason = self.contents(&record).gaps.first().map_or_else(damaged, |gap| gap.reason.clone());
+            let windows = vec![(first, entry.last)];
+            return Ok(Some(Draft { windows, span: entry.span, content: Content::Skip(reason) }));
+        }
         let rows_max = limits.rows_max.min(ROWS_MAX);
         let mut windows: Vec<(Range, Span, Batch)> = Vec::new();
         let mut measures: usize = 0;

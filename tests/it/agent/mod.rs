@@ -10,4 +10,4 @@ mod outage;
 mod pauses;
 mod replay;
 mod restore;
-mod rig;
+pub mod rig;

@@ -120,6 +120,7 @@ on_both_databases! {
             assert_eq!(kept.state, want, "{} bytes of {}", kept.used, kept.budget);
             assert!(kept.used <= kept.budget);
             agent.drain();
+            assert_eq!(agent.sender.counts.set_aside, 0);
             let stored = journal(&other, &node.scope()).await;
             let gaps = merged(stored.gaps.iter().copied());
             assert_eq!(gaps.is_empty(), want == PressureState::Merging, "{gaps:?}");

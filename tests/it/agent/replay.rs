@@ -8,7 +8,6 @@ use std::time::Duration;
 use fatia::agent::clock::ServerClock;
 use fatia::agent::run::{Agent, Settings};
 use fatia::agent::scripted::ScriptedSource;
-use fatia::domain::period::Span;
 use fatia::wire::usage_v1;
 use serde_json::Value;
 
@@ -22,7 +21,6 @@ use crate::support::platform::{at, on_both_databases, span};
 fn agent(
     node: &Node,
     api: &Api,
-    replay: Span,
     batch_windows: usize,
 ) -> Agent<ScriptedSource, fatia::agent::upstream::Http> {
     Agent {
@@ -31,7 +29,6 @@ fn agent(
             budget: node.budget,
             keep_acknowledged_micros: node.keep_micros,
             sample_every: Duration::from_secs(1),
-            replay: Some(replay),
             batch_windows,
         },
         identity: node.identity.clone(),
@@ -57,8 +54,8 @@ on_both_databases! {
         let node = Node::enrolled(&api, machine, "node-1", SMALL).await;
         let (name, scope) = (node.name(), node.scope());
         for part in [day, whole] {
-            let work = agent(&node, &api, part, 64);
-            let counts = tokio::task::spawn_blocking(move || work.run()).await.unwrap().unwrap();
+            let work = agent(&node, &api, 64);
+            let counts = tokio::task::spawn_blocking(move || work.replay(part)).await.unwrap().unwrap();
             assert_eq!((counts.duplicates, counts.failures, counts.new_streams), (0, 0, 0));
             assert!(counts.acknowledged > 0);
         }
@@ -113,8 +110,8 @@ on_both_databases! {
         let mut node = Node::enrolled(&api, machine, "node-1", SMALL).await;
         node.budget = 128 << 10;
         let part = span("06-01T00:00 06-02T00:00");
-        let work = agent(&node, &api, part, 8);
-        let counts = tokio::task::spawn_blocking(move || work.run()).await.unwrap().unwrap();
+        let work = agent(&node, &api, 8);
+        let counts = tokio::task::spawn_blocking(move || work.replay(part)).await.unwrap().unwrap();
         assert_eq!(counts.failures, 0);
         let stored = journal(platform, &node.scope()).await;
         let (bytes, gaps) = (platform.raw().await.number("SELECT CAST(SUM(length(body)) AS BIGINT) FROM usage_batch").await, &stored.gaps);

@@ -11,7 +11,7 @@ use fatia::agent::identity::Identity;
 use fatia::agent::machine::Machine;
 use fatia::agent::scripted::ScriptedSource;
 use fatia::agent::sender::{self, LIMITS, Sender, Shared, Step, inventory_message};
-use fatia::agent::source::{Sample, Source as _};
+use fatia::agent::source::{Sample, Source as Looked};
 use fatia::agent::spool::{self, BatchLimits, Lane, RealDisk, Spool};
 use fatia::agent::upstream::{Http, Reply, Request, Unreachable, Upstream};
 use fatia::agent::window::{Stamp, Window, Windower};
@@ -231,9 +231,19 @@ impl Node {
 
     /// The same on another copy of its folder.
     pub fn start_in<U: Upstream>(&self, folder: &Path, upstream: U) -> Running<U> {
+        let source = ScriptedSource::open(&self.script, &self.name()).expect("a good script");
+        self.start_with(folder, source, upstream)
+    }
+
+    /// The same with devices of another kind than the script's.
+    pub fn start_with<U: Upstream, S: Looked>(
+        &self,
+        folder: &Path,
+        mut source: S,
+        upstream: U,
+    ) -> Running<U, S> {
         let spool = self.spool(folder);
         let edge = spool.last_edge().unwrap_or(Instant::MIN);
-        let mut source = ScriptedSource::open(&self.script, &self.name()).expect("a good script");
         source.restore(spool.source_state());
         let clock = Mutex::new(ServerClock::restored(&self.identity.clock));
         let shared = Arc::new(Shared { spool: Mutex::new(spool), clock });
@@ -293,40 +303,34 @@ pub fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// An agent at work, whose every step is a test's.
-pub struct Running<U> {
+pub struct Running<U, S = ScriptedSource> {
     pub sender: Sender<RealDisk, U>,
     pub shared: Arc<Shared<RealDisk>>,
     pub limits: BatchLimits,
     /// Of which run of a machine windows say what the clocks showed, as live ones do.
     pub stamped_as: Option<&'static str>,
     machine: Arc<TestMachine>,
-    source: ScriptedSource,
+    pub source: S,
     windower: Windower,
     sample: Sample,
 }
 
-struct Stamped<'a> {
-    source: &'a ScriptedSource,
+struct Stamped<'a, S> {
+    source: &'a S,
     clocks: Option<(ServerClock, Reading)>,
 }
 
-impl Stamp for Stamped<'_> {
+impl<S: Looked> Stamp for Stamped<'_, S> {
     fn clocks(&self, span: Span) -> Option<ClockRow> {
         self.clocks.as_ref().map(|(clock, reading)| clock.evidence(span, reading))
     }
 
     fn source_state(&self) -> Vec<u8> {
-        fatia::agent::source::Source::state(self.source)
+        self.source.state()
     }
 }
 
 impl<U: Upstream> Running<U> {
-    /// Has the inventory sent, as found at an instant of the script.
-    pub fn look(&mut self, at: Instant) {
-        let found = self.source.inventory().expect("a script has one");
-        self.sender.put_inventory(inventory_message(&found, at.micros(), at), None);
-    }
-
     /// Plays a part of the script into the spool, where time does not count, and closes the last window.
     pub fn play(&mut self, span: Span) {
         let mut at = span.start();
@@ -341,15 +345,23 @@ impl<U: Upstream> Running<U> {
         }
         self.close();
     }
+}
 
-    fn see(&mut self, at: Instant) {
-        self.source.sample(at, &mut self.sample).expect("a script can be seen");
+impl<U: Upstream, S: Looked> Running<U, S> {
+    /// Has the inventory sent, as found at an instant of the script.
+    pub fn look(&mut self, at: Instant) {
+        let found = self.source.inventory().expect("it can be listed");
+        self.sender.put_inventory(inventory_message(&found, at.micros(), at), None);
+    }
+
+    pub fn see(&mut self, at: Instant) {
+        self.source.sample(at, &mut self.sample).expect("it can be seen");
         let stamp = Stamped { source: &self.source, clocks: self.clocks() };
         let closed = self.windower.add(at, &self.sample, &stamp);
         self.keep(closed);
     }
 
-    fn close(&mut self) {
+    pub fn close(&mut self) {
         let stamp = Stamped { source: &self.source, clocks: self.clocks() };
         let last = self.windower.close(&stamp);
         self.keep(last.into_iter().collect());
@@ -480,6 +492,13 @@ pub async fn journal(platform: &TestPlatform, scope: &ScopeName) -> Reported {
     let mut all = Reported::default();
     for (packed, from, to) in raw.rows::<(Vec<u8>, i64, i64)>(&sql).await {
         all.read(scope, Span::clamped(Instant::from_micros(from), Instant::from_micros(to)), packed);
+    }
+    let told = format!(
+        "SELECT g.from_us, g.to_us FROM usage_gap g JOIN scope s ON s.scope_id = g.scope_id WHERE s.name = '{}'",
+        scope.name
+    );
+    for (from, to) in raw.rows::<(i64, i64)>(&told).await {
+        all.gaps.push(Span::clamped(Instant::from_micros(from), Instant::from_micros(to)));
     }
     all
 }
