@@ -1,7 +1,7 @@
 //! One board of the driver, from look to look: what is there, and what was measured since the look before.
 //!
-//! Always true here: amounts are of what was there at the look before; activity that nobody tells is none; a board that
-//! fails fails alone.
+//! Always true here: amounts are of what was there at the look before; activity that nobody tells is none; a
+//! board that fails fails alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -83,7 +83,8 @@ impl Board {
         BoardState { processes: self.processes.state(), vgpus: self.vgpu_use.state() }
     }
 
-    /// Takes note that the driver is another one, or the library was loaded anew: what it can do has to be found out.
+    /// Takes note that the driver is another one, or the library was loaded anew: what it can do has to be
+    /// found out.
     pub(super) fn forget(&mut self) {
         self.absent.forget();
         self.gpm.forget();
@@ -150,7 +151,8 @@ impl Board {
             Some((before, _)) if **before == standing => Arc::clone(before),
             _ => Arc::new(standing),
         };
-        // A look at the same instant, or at one that was passed already, shows what is there and measures nothing.
+        // A look at the same instant, or at one that was passed already, shows what is there and measures
+        // nothing.
         if moment.since.is_some_and(|since| since >= moment.at) {
             let mut look = DeviceSample::unmeasured(Arc::clone(&standing));
             if let Some((before, _)) = &self.before {
@@ -238,7 +240,8 @@ impl Board {
                 Err(fault) => return Err(fault),
             };
             let memory = mig.device.memory_info().ok().map(|memory| memory.used);
-            // Activity and memory are the GPU instance's; where it has several compute instances, they share both.
+            // Activity and memory are the GPU instance's; where it has several compute instances, they share
+            // both.
             let of_instance = mig.is.gi.and_then(|gi| of_instances.get(&gi)).copied();
             let reads = match (of_instance, mig.is.gi) {
                 (Some(at), Some(gi)) => {

@@ -7,8 +7,8 @@ pub(super) struct Energy {
 }
 
 impl Energy {
-    /// What was taken since the look before; none: it was not read then, or it began anew, and how much was taken before
-    /// that nobody knows.
+    /// What was taken since the look before; none: it was not read then, or it began anew, and how much was
+    /// taken before that nobody knows.
     pub(super) fn taken(&mut self, now: Option<u64>) -> Option<i64> {
         let last = std::mem::replace(&mut self.last, now)?;
         i64::try_from(now?.checked_sub(last)?).ok()

@@ -1,6 +1,7 @@
 //! GPM: what SMs of a GPU or of a GPU instance did between two looks. From Hopper on.
 //!
-//! The only place of the agent with a float: NVML tells percents as one, which is rounded once, to parts of 10⁹.
+//! The only place of the agent with a float: NVML tells percents as one, which is rounded once, to parts of
+//! 10⁹.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub(super) struct Gpm {
 }
 
 impl Gpm {
-    /// How active each part was since its last sample, in parts of 10⁹; a part without an answer is not in it.
+    /// How active each part was since its last sample, in parts of 10⁹; a part without an answer is not in
+    /// it.
     pub(super) fn read(
         &mut self,
         nvml: &Arc<Nvml>,

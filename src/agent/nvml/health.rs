@@ -1,4 +1,5 @@
-//! How boards are: critical errors, memory errors, throttling. What a board is lost for says which error came before.
+//! How boards are: critical errors, memory errors, throttling. What a board is lost for says which error
+//! came before.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
@@ -15,8 +16,8 @@ const LOOK_EVERY_MICROS: i64 = 10 * MICROS_PER_SECOND;
 const XIDS_MAX: usize = 16;
 /// How long after a critical error it is the reason for which a board is lost, in microseconds.
 const REASON_MICROS: i64 = 600 * MICROS_PER_SECOND;
-/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`, and `NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN` as drivers before
-/// 580.82 number it. The wrapper translates what is asked for and not what is answered.
+/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`, and `NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN` as drivers
+/// before 580.82 number it. The wrapper translates what is asked for and not what is answered.
 const FIELDS: [FieldId; 2] = [FieldId(230), FieldId(251)];
 
 /// Critical errors that are the board's own and not an application's. Source: NVIDIA, XID Errors.

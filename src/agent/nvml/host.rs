@@ -1,7 +1,7 @@
 //! What the host knows of a process: since when it runs, whose it is, in which control group.
 //!
-//! Always true here: a process is known by its pid and its start, so that a pid that comes again is another one; what
-//! was read at first sight stays, since a process that ends takes it with it.
+//! Always true here: a process is known by its pid and its start, so that a pid that comes again is another
+//! one; what was read at first sight stays, since a process that ends takes it with it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -60,7 +60,8 @@ pub(super) struct MpsLimits {
 }
 
 impl MpsLimits {
-    /// The memory limit on a device. Numbers are those that the client sees: where it names one only, that one is meant.
+    /// The memory limit on a device. Numbers are those that the client sees: where it names one only, that
+    /// one is meant.
     pub(super) fn memory_on(&self, index: u32) -> Option<u32> {
         match self.memory_mib.as_slice() {
             [(_, only)] => Some(*only),
@@ -166,7 +167,8 @@ impl Host {
     }
 }
 
-/// The control group that says most: of version 2 where there is one, else of the controller that all runtimes set.
+/// The control group that says most: of version 2 where there is one, else of the controller that all
+/// runtimes set.
 fn cgroup_of(text: &str) -> Option<Name> {
     let mut lines: Vec<(&str, &str)> = text
         .lines()

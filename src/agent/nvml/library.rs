@@ -1,7 +1,7 @@
 //! NVIDIA's management library: loaded from its usual place or a path, and in which condition it is.
 //!
-//! A node without it, without a driver or without a GPU is a node in a normal condition: the agent says so once, and
-//! looks again each minute.
+//! A node without it, without a driver or without a GPU is a node in a normal condition: the agent says so
+//! once, and looks again each minute.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -108,8 +108,8 @@ impl Library {
         self.nvml.clone()
     }
 
-    /// Loads it, if that was not tried within the last minute. Without an instant: if it was never tried. Whether it was
-    /// loaded just now.
+    /// Loads it, if that was not tried within the last minute. Without an instant: if it was never tried.
+    /// Whether it was loaded just now.
     pub(super) fn load(&mut self, at: Option<Instant>) -> bool {
         if self.nvml.is_some() {
             return false;
@@ -151,8 +151,8 @@ impl Library {
         self.say(why);
     }
 
-    /// Whether the driver is another one than when it was loaded. It is asked for again, since it can be replaced under
-    /// a library that goes on answering.
+    /// Whether the driver is another one than when it was loaded. It is asked for again, since it can be
+    /// replaced under a library that goes on answering.
     pub(super) fn has_new_driver(&mut self) -> bool {
         let Some(told) = self.nvml.as_ref().and_then(|nvml| nvml.sys_driver_version().ok()) else {
             return false;

@@ -1,11 +1,12 @@
 //! MIG: which instances a board has, and what they are as slices.
 //!
-//! A MIG device of the driver is a compute instance. A GPU instance whose one compute instance has all of it is one
-//! slice, under the MIG device's UUID; else the GPU instance is a slice of its own, `gi-` and its number, and its compute
-//! instances lie in it.
+//! A MIG device of the driver is a compute instance. A GPU instance whose one compute instance has all of it
+//! is one slice, under the MIG device's UUID; else the GPU instance is a slice of its own, `gi-` and its
+//! number, and its compute instances lie in it.
 //!
-//! Devices are known by their UUIDs, which are read at each look; the rest is read when one of them is new or gone, when
-//! the driver says that instances changed, and each minute. Where instances lie, only the privileged are told.
+//! Devices are known by their UUIDs, which are read at each look; the rest is read when one of them is new
+//! or gone, when the driver says that instances changed, and each minute. Where instances lie, only the
+//! privileged are told.
 
 use std::collections::BTreeMap;
 
@@ -78,8 +79,8 @@ impl Mig {
         self.listed = None;
     }
 
-    /// The MIG devices that are there and answer now, and whether those are all: one that fails for a moment stays where
-    /// it was. Lists them anew where that is due.
+    /// The MIG devices that are there and answer now, and whether those are all: one that fails for a moment
+    /// stays where it was. Lists them anew where that is due.
     pub(super) fn look<'n>(
         &mut self,
         (nvml, device): (&'n Nvml, &Device<'n>),
@@ -167,7 +168,8 @@ impl Mig {
         Ok(())
     }
 
-    /// The slices that the instances are, with for each MIG device the place of its own, and of each GPU instance.
+    /// The slices that the instances are, with for each MIG device the place of its own, and of each GPU
+    /// instance.
     pub(super) fn slices(&self, device: &Name) -> (Vec<Slice>, BTreeMap<Name, usize>, BTreeMap<u32, usize>) {
         let (mut slices, mut of_devices, mut of_instances) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let slice = |id: Name, profile: Name| Slice {

@@ -13,8 +13,8 @@
 //! | `state` | what outlives the process |
 //! | `checkup` | what an agent needs of a host |
 //!
-//! Always true here: nothing is ever changed on a GPU; one that fails stops no other; what the driver does not tell is
-//! none and not 0; a device is its UUID, whatever its index.
+//! Always true here: nothing is ever changed on a GPU; one that fails stops no other; what the driver does
+//! not tell is none and not 0; a device is its UUID, whatever its index.
 
 mod board;
 pub mod checkup;
@@ -399,7 +399,8 @@ impl Source for NvmlSource {
                         other => Condition::Failed(format!("{other:?}")),
                     };
                     self.unload(why, Some(at));
-                    // Its boards are looked at again, as what they are now: out of reach. No two have a look each.
+                    // Its boards are looked at again, as what they are now: out of reach. No two have a look
+                    // each.
                     nvml = None;
                     found = Found::default();
                     sample.devices.clear();

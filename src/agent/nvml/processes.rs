@@ -1,8 +1,8 @@
 //! Who works on a board without instances, or on a MIG device: processes, put together by holder.
 //!
-//! Processes of one control group are one holder. One holder has the whole board; several share its time, or its
-//! threads where they are clients of MPS. How many replicas were declared, the driver does not know: those who are there
-//! share.
+//! Processes of one control group are one holder. One holder has the whole board; several share its time, or
+//! its threads where they are clients of MPS. How many replicas were declared, the driver does not know:
+//! those who are there share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,8 +205,8 @@ pub(super) fn of_slice(
     seen: &mut Seen,
 ) -> bool {
     let Some(groups) = running.and_then(|running| grouped(host, running, seen)) else { return false };
-    // What an only holder uses is what the slice does as a whole, which knows its activity too: a figure of the holder's
-    // own would stand before it.
+    // What an only holder uses is what the slice does as a whole, which knows its activity too: a figure of
+    // the holder's own would stand before it.
     let is_measured = snapshot.meters.iter().any(|meter| meter.slice == slice && meter.holder.is_none());
     let is_alone = groups.len() == 1;
     for group in groups {

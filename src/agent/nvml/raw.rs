@@ -1,8 +1,9 @@
-//! The calls that nvml-wrapper does not make, or makes so that no strict library answers them, and what outlives the
-//! wrapper's borrows: GPM samples and event sets.
+//! The calls that nvml-wrapper does not make, or makes so that no strict library answers them, and what
+//! outlives the wrapper's borrows: GPM samples and event sets.
 //!
-//! The only file of the program with unsafe code. Always true here: a function that the library does not have is an
-//! error and no panic; a list is cut to the count that came with it; a handle that is kept keeps its library loaded.
+//! The only file of the program with unsafe code. Always true here: a function that the library does not
+//! have is an error and no panic; a list is cut to the count that came with it; a handle that is kept keeps
+//! its library loaded.
 #![allow(unsafe_code, reason = "functions of a C library read and write through pointers")]
 
 use std::os::raw::c_uint;
@@ -99,8 +100,8 @@ fn one<T: Default>(ask: impl FnOnce(*mut T) -> c::nvmlReturn_t) -> Result<T, Nvm
     Ok(value)
 }
 
-/// Reads a list by NVML's protocol: how long it is, then all of it, and again where it grew meanwhile. `ask` is given a
-/// buffer, or none, and the count to read and write.
+/// Reads a list by NVML's protocol: how long it is, then all of it, and again where it grew meanwhile. `ask`
+/// is given a buffer, or none, and the count to read and write.
 fn list<T: Copy>(
     empty: T,
     mut ask: impl FnMut(*mut T, *mut c_uint) -> c::nvmlReturn_t,
@@ -144,7 +145,8 @@ pub fn instance_ids(nvml: &Nvml, device: &Device<'_>) -> Result<(u32, u32), Nvml
     Ok((gi, ci))
 }
 
-/// Where instances of a profile, by the driver's number, can lie at all. The wrapper's own call finds none, ever.
+/// Where instances of a profile, by the driver's number, can lie at all. The wrapper's own call finds none,
+/// ever.
 ///
 /// # Errors
 /// NVML's.
@@ -250,7 +252,8 @@ pub fn gpu_instances(
     found.into_iter().map(|instance| about(nvml, instance)).collect()
 }
 
-/// The ids of the vGPUs that run on a board, each once. The wrapper's list ends in ids of nothing where it shrank.
+/// The ids of the vGPUs that run on a board, each once. The wrapper's list ends in ids of nothing where it
+/// shrank.
 ///
 /// # Errors
 /// NVML's.
@@ -336,8 +339,8 @@ pub struct GpmHeld {
     sample: c::nvmlGpmSample_t,
 }
 
-// SAFETY: NVML is thread safe; a sample is used by one thread at a time, since all its methods want it alone or are of
-// its one owner. The wrapper says the same of its own.
+// SAFETY: NVML is thread safe; a sample is used by one thread at a time, since all its methods want it alone
+// or are of its one owner. The wrapper says the same of its own.
 unsafe impl Send for GpmHeld {}
 
 impl GpmHeld {
@@ -364,7 +367,8 @@ impl Drop for GpmHeld {
     }
 }
 
-/// A set of events that outlives the borrow of its library. Each board has its own: one that fails takes none with it.
+/// A set of events that outlives the borrow of its library. Each board has its own: one that fails takes
+/// none with it.
 #[derive(Debug)]
 pub struct Events {
     nvml: Arc<Nvml>,
@@ -426,7 +430,8 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         if let Ok(free) = nvml_sym(self.nvml.lib().nvmlEventSetFree.as_ref()) {
-            // SAFETY: the set was made in `new`, and nothing else frees it. Nobody could be told that it fails.
+            // SAFETY: the set was made in `new`, and nothing else frees it. Nobody could be told that it
+            // fails.
             let _code = unsafe { free(self.set) };
         }
     }

@@ -1,4 +1,5 @@
-//! What of an NVML source outlives its process: which samples were counted, and which UUIDs lie at which PCI address.
+//! What of an NVML source outlives its process: which samples were counted, and which UUIDs lie at which PCI
+//! address.
 
 use std::collections::BTreeMap;
 

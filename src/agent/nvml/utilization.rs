@@ -1,12 +1,13 @@
 //! From the driver's sample buffers to integrals of activity, each sample counted once.
 //!
-//! A sample says what percent of SM time somebody used in one period of the driver's grid, and is stamped by the
-//! driver's clock with the period's end. It covers the time from the grid's stamp before it, whoever that one was of,
-//! where that is about one period ago; else nobody was busy in between and it covers one period. NVIDIA's periods are
-//! between a sixth of a second and a second, by product; which one it is, the stamps show.
+//! A sample says what percent of SM time somebody used in one period of the driver's grid, and is stamped by
+//! the driver's clock with the period's end. It covers the time from the grid's stamp before it, whoever
+//! that one was of, where that is about one period ago; else nobody was busy in between and it covers one
+//! period. NVIDIA's periods are between a sixth of a second and a second, by product; which one it is, the
+//! stamps show.
 //!
-//! Always true here: of one pid (or vGPU) a stamp counts once, and only upwards, however often and in which order
-//! buffers are given out; what was counted before a restart is known after it.
+//! Always true here: of one pid (or vGPU) a stamp counts once, and only upwards, however often and in which
+//! order buffers are given out; what was counted before a restart is known after it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -19,7 +20,8 @@ use super::raw::Sample;
 const PERIOD_MICROS_MAX: u64 = 1_000_000;
 /// Stamps that are nearer than this are of one instant of the grid: the shortest period is 166 ms.
 const INSTANT_MICROS: u64 = 100_000;
-/// How long stamps are remembered one by one. What is given out again is from the driver's buffer, which is of minutes.
+/// How long stamps are remembered one by one. What is given out again is from the driver's buffer, which is
+/// of minutes.
 const REMEMBERED_MICROS: u64 = 600 * 1_000_000;
 /// Most pids that are remembered one by one.
 const SEEN_MAX: usize = 500;
@@ -67,7 +69,8 @@ impl Grid {
 
     /// What to ask the driver for: everything since this stamp.
     ///
-    /// Now and then everything that it has: where its clock was set back, what is new bears stamps of long ago.
+    /// Now and then everything that it has: where its clock was set back, what is new bears stamps of long
+    /// ago.
     pub(super) fn since(&self) -> u64 {
         if self.silent > 0 && self.silent.is_multiple_of(60) { 0 } else { self.state.newest }
     }

@@ -1,8 +1,8 @@
 //! Cards that were given to VMs: bound to `vfio-pci`, so that no driver of the host sees them.
 //!
-//! Such a card has no UUID here. It keeps the one under which the driver knew its place before; where there was none, it
-//! is `PCI-` and its address, and its model is what its PCI id says. Who holds it is the process that has its VFIO group
-//! open: a VM, by the UUID or the name on its command line.
+//! Such a card has no UUID here. It keeps the one under which the driver knew its place before; where there
+//! was none, it is `PCI-` and its address, and its model is what its PCI id says. Who holds it is the
+//! process that has its VFIO group open: a VM, by the UUID or the name on its command line.
 
 use std::collections::HashMap;
 use std::fs;
@@ -140,8 +140,8 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Who holds each card now, in their order. Who is known is asked for first; all processes are searched only for
-    /// cards that nobody is known to hold, and not at each look.
+    /// Who holds each card now, in their order. Who is known is asked for first; all processes are searched
+    /// only for cards that nobody is known to hold, and not at each look.
     pub(super) fn of(&mut self, host: &mut Host, cards: &[Card], at: Instant) -> Vec<Option<Evidence>> {
         self.known.retain(|pci, (pid, _)| {
             cards.iter().find(|card| card.pci == *pci).is_some_and(|card| opens(host, *pid, &card.files))

@@ -1,5 +1,5 @@
-//! The agent's real source against the simulated NVML: what it makes of the library's answers, of `/proc` and `/sys`, and
-//! what comes of it in windows, in the journal and on reports.
+//! The agent's real source against the simulated NVML: what it makes of the library's answers, of `/proc`
+//! and `/sys`, and what comes of it in windows, in the journal and on reports.
 //!
 //! Always true here: server time is the simulator's clock; the host's folders are a test's own.
 

@@ -1,4 +1,5 @@
-//! A week at one look a second, with buffers that are given out in every wrong way, and a restart in its middle.
+//! A week at one look a second, with buffers that are given out in every wrong way, and a restart in its
+//! middle.
 
 use fatia::agent::source::Source as _;
 
