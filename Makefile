@@ -64,6 +64,8 @@ long: needs-test
 
 .PHONY: bench
 bench: needs-test
+	$(CARGO) build $(LOCKED) --release --no-default-features --features agent --bin fatia-agent
+	benches/agent_size.sh "$(CARGO_TARGET_DIR)/release/fatia-agent"
 	$(CARGO) bench $(LOCKED) --bench attribute --bench report --bench door --bench ingest --bench windows
 
 .PHONY: fmt
@@ -95,6 +97,8 @@ fmt-check:
 check:
 	$(CARGO) check $(LOCKED) --no-default-features
 	$(CARGO) check $(LOCKED) --no-default-features --features agent
+	@if $(CARGO) tree $(LOCKED) --no-default-features --features agent -e normal --prefix none \
+	    | grep -E '^(actix|sea-|sqlx|libsqlite3)'; then echo "the agent alone needs none of these" >&2; exit 1; fi
 	$(CARGO) check $(LOCKED)
 
 .PHONY: clippy

@@ -14,7 +14,8 @@ use crate::domain::usage::{Slice, SliceSize};
 #[must_use]
 pub fn describe(node: &str, inventory: &Inventory, sample: &Sample, at: Instant) -> String {
     let mut text = String::new();
-    let driver = inventory.driver.as_ref().map_or("no driver's version", |driver| driver.as_str());
+    let driver = inventory.driver.as_ref();
+    let driver = driver.map_or_else(|| "no driver".to_owned(), |driver| format!("driver {driver}"));
     let count = inventory.devices.len();
     let _written = writeln!(text, "{node}: {count} GPU{}, {driver}", if count == 1 { "" } else { "s" });
     for device in &inventory.devices {
@@ -162,7 +163,7 @@ mod tests {
     fn what_would_be_reported_is_told_in_words() {
         let text = shown("2026-06-01T10:00:00Z", "2026-06-01T10:00:10Z");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "node-1: 2 GPUs, 580.65.06");
+        assert_eq!(lines[0], "node-1: 2 GPUs, driver 580.65.06");
         assert!(lines[2].starts_with("GPU 0  NVIDIA H100 80GB HBM3  81920 MiB  GPU-"), "{text}");
         assert!(lines[3].starts_with("  mig  1g.10gb at 0  MIG-"), "{text}");
         assert!(lines[3].ends_with("  active 35.0 %, 6144 MiB"), "{text}");

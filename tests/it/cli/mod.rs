@@ -11,6 +11,7 @@ mod lines;
 mod lock;
 mod measured;
 mod nested;
+mod node;
 mod openb;
 mod postgres;
 mod prices;
