@@ -4,6 +4,7 @@ mod boards;
 mod catalogue;
 mod declared;
 mod demo;
+mod example;
 mod faults;
 mod field_cases;
 mod layouts;
