@@ -29,7 +29,7 @@ help:
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
 	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, the door, what agents send"
 	@echo "make fmt     format the source"
-	@echo "make lint    format check, three feature sets, clippy, cargo-deny if installed"
+	@echo "make lint    format check, three feature sets, clippy, deploy/, cargo-deny if installed"
 	@echo "make clean   remove the build folder and $(DEMO_DATA)"
 
 .PHONY: run
@@ -74,6 +74,7 @@ fmt:
 
 .PHONY: lint
 lint: needs-lint fmt-check check clippy
+	@deploy/check.sh
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; \
 	else echo "cargo-deny is not installed: licenses, bans and sources were not checked."; fi
 
