@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Parser;
 use fatia::agent::identity::Identity;
-use fatia::cli::{self, Arguments, Command, Ending, ServeArguments, Target, WorkerArguments, door};
+use fatia::cli::{
+    self, Arguments, Command, DemoArguments, Ending, ServeArguments, Target, WorkerArguments, door,
+};
 use fatia::config::{HttpSettings, LogFormat, Settings};
 use fatia::domain::units::Instant;
 use fatia::services::ctx::{BillingSettings, Clock, Platform};
@@ -18,13 +21,19 @@ use fatia::wire::token;
 use fatia::{http, worker};
 use tracing_subscriber::EnvFilter;
 
+#[path = "main/demo.rs"]
+mod demo;
 #[path = "main/node.rs"]
 mod node;
 
 fn main() -> ExitCode {
     // Whoever speaks to a service speaks TLS with it: by the one implementation that is built in.
     let _installed_by_nobody_else = rustls::crypto::ring::default_provider().install_default();
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if let (Command::Demo(_), true) = (&arguments.command, arguments.data == Path::new("fatia-data")) {
+        // What is made up lies beside nothing that is not.
+        arguments.data = Path::new("data").join("demo");
+    }
     let settings = match Settings::load(&arguments.data, arguments.config.as_deref()) {
         Ok(settings) => settings,
         Err(error) => return fail(&error.into(), 1),
@@ -121,7 +130,11 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
             tracing::info!(worker = %worker.holder, "working on {}", platform.store.describe());
             worker::run(&platform, &worker, node::stopped()).await?;
         }
-        Command::Serve(options) => serve(&platform, &worker, arguments, options, settings).await?,
+        Command::Serve(options) => serve(&platform, &worker, arguments, options, None, settings).await?,
+        Command::Demo(demo) => {
+            let options = ServeArguments { listen: Some(demo.listen), no_worker: false, print_token: true };
+            serve(&platform, &worker, arguments, &options, Some(demo), settings).await?;
+        }
         command => return Ok(cli::run(&Target::Here(&platform, &worker), command, node::random).await?),
     }
     Ok(Ending::Done)
@@ -133,6 +146,7 @@ async fn serve(
     holder: &Worker,
     arguments: &Arguments,
     options: &ServeArguments,
+    demo: Option<&DemoArguments>,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let mut bytes = [0; 40];
@@ -147,12 +161,22 @@ async fn serve(
     let scheme = if running.is_tls { "https" } else { "http" };
     let address = format!("{scheme}://{}", running.address);
     tracing::info!(%address, "answering on {address} from {}", platform.store.describe());
-    {
+    let say_ready = || {
         use std::io::Write;
         let token = if options.print_token { format!(" token={}", minted.text) } else { String::new() };
         let mut out = std::io::stdout();
         let _closed_by_its_reader = writeln!(out, "ready {address}{token}").and_then(|()| out.flush());
-    }
+    };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let telling = async {
+        if let Some(arguments_of_demo) = demo {
+            let (data, is_over) = (&arguments.data, Arc::clone(&is_over));
+            let told = demo::prepare(platform, arguments_of_demo, data, address.clone(), is_over).await?;
+            told.tell(platform).await?;
+        }
+        say_ready();
+        anyhow::Ok(())
+    };
     let (stop, mut stopping) = tokio::sync::watch::channel(false);
     let until_told = async move {
         let _ended = stopping.wait_for(|told| *told).await;
@@ -172,8 +196,16 @@ async fn serve(
         running.stop().await;
         let _told = stop.send(true);
     };
+    // What is told goes on by itself; agents' threads end with the service, and what they keep is on the disk.
+    let telling = async {
+        match telling.await {
+            Ok(()) => std::future::pending().await,
+            Err(error) => error,
+        }
+    };
     tokio::pin!(work);
     tokio::pin!(ending);
+    tokio::pin!(telling);
     // A worker that cannot go on ends the service: it would answer with figures that nobody brings up to date.
     let worked = tokio::select! {
         worked = &mut work => {
@@ -181,7 +213,13 @@ async fn serve(
             worked
         }
         () = &mut ending => work.await,
+        error = &mut telling => {
+            is_over.store(true, Ordering::Release);
+            running.stop().await;
+            return Err(error);
+        }
     };
+    is_over.store(true, Ordering::Release);
     drop(door);
     Ok(worked?)
 }

@@ -131,12 +131,14 @@ impl Replay for ScriptedSource {
 }
 
 impl<S: Replay, U: Upstream + 'static> Agent<S, U> {
-    /// Plays a part of its source instead of what is now, until it is all sent. Returns what was sent.
+    /// Plays a part of its source instead of what is now, until it is all sent; windows are cut each `cut`. Returns what
+    /// was sent.
     ///
     /// # Errors
     /// [`AgentError`]. Whoever starts it again loses nothing that was kept.
-    pub fn replay(self, span: Span) -> Result<Counts, AgentError> {
-        self.work(true, |sampler, last_edge| sampler.replay(span, last_edge))
+    pub fn replay(self, span: Span, cut: Duration) -> Result<Counts, AgentError> {
+        let cut = i64::try_from(cut.as_micros()).unwrap_or(MINUTE_MICROS);
+        self.work(true, |sampler, last_edge| sampler.replay((span, cut), last_edge))
     }
 }
 
@@ -383,9 +385,9 @@ impl<S: Source> Sampler<S> {
 }
 
 impl<S: Replay> Sampler<S> {
-    /// Plays a script: it is looked at where something changes, and at minutes.
-    fn replay(mut self, span: Span, last_edge: Instant) -> Result<(), AgentError> {
-        let mut windower = Windower::with_silence_max(last_edge, 2 * MINUTE_MICROS);
+    /// Plays a script: it is looked at where something changes, and where windows are cut.
+    fn replay(mut self, (span, cut): (Span, i64), last_edge: Instant) -> Result<(), AgentError> {
+        let mut windower = Windower::with_cuts(last_edge, cut.saturating_mul(2), cut);
         let mut sample = Sample::default();
         let mut at = span.start().max(last_edge);
         self.look(span.start(), None)?;
@@ -397,9 +399,8 @@ impl<S: Replay> Sampler<S> {
             if at == span.end() {
                 break;
             }
-            let minute =
-                at.micros().div_euclid(MINUTE_MICROS).saturating_add(1).saturating_mul(MINUTE_MICROS);
-            let next = Instant::from_micros(minute).min(span.end());
+            let edge = at.micros().div_euclid(cut).saturating_add(1).saturating_mul(cut);
+            let next = Instant::from_micros(edge).min(span.end());
             at = self.source.next_change(at, next).unwrap_or(next);
             // What is not sent yet must not push out what was played before: there is no hurry.
             // What is acknowledged and only kept goes by itself where room is needed.

@@ -55,6 +55,8 @@ pub enum Command {
     Agent(AgentArguments),
     /// Answer over HTTP, and derive what is waiting, until stopped
     Serve(ServeArguments),
+    /// Serve a made-up company's last month and what happens now, until stopped
+    Demo(DemoArguments),
     /// Derive what is waiting, and go on until stopped
     Worker(WorkerArguments),
     /// Derive everything anew from the journal
@@ -212,6 +214,20 @@ pub struct ServeArguments {
     /// Say the operator's token of this process on standard output, once it is ready
     #[arg(long)]
     pub print_token: bool,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArguments {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// How many months of history there are before this one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=12))]
+    pub months: u32,
+    /// By which its habits are thrown; the same seed makes the same history
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub seed: u64,
 }
 
 /// What can be done with tokens.

@@ -15,8 +15,8 @@ mod tokens;
 mod wait;
 
 pub use args::{
-    Arguments, CatalogueCommand, Command, ImportCommand, PriceCommand, ReportCommand, ServeArguments,
-    TenantCommand, TokenCommand, WorkerArguments,
+    Arguments, CatalogueCommand, Command, DemoArguments, ImportCommand, PriceCommand, ReportCommand,
+    ServeArguments, TenantCommand, TokenCommand, WorkerArguments,
 };
 pub use server::Server;
 
@@ -81,7 +81,9 @@ pub const fn is_for_a_service(command: &Command) -> bool {
         | Command::Token(_)
         | Command::Node(_)
         | Command::Tenant(_) => true,
-        Command::Agent(_) | Command::Serve(_) | Command::Worker(_) | Command::Migrate => false,
+        Command::Agent(_) | Command::Serve(_) | Command::Demo(_) | Command::Worker(_) | Command::Migrate => {
+            false
+        }
     }
 }
 
@@ -107,7 +109,9 @@ pub async fn run(
         Command::Node(command) => nodes::run(target, command, random).await,
         Command::Tenant(command) => tenants::run(target, command).await,
         // `main` runs these itself: they are other edges.
-        Command::Agent(_) | Command::Serve(_) | Command::Worker(_) | Command::Migrate => Ok(Ending::Done),
+        Command::Agent(_) | Command::Serve(_) | Command::Demo(_) | Command::Worker(_) | Command::Migrate => {
+            Ok(Ending::Done)
+        }
     }
 }
 

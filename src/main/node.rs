@@ -24,6 +24,9 @@ use fatia::domain::ids::Name;
 use fatia::domain::period::Span;
 use fatia::domain::units::{Instant, MICROS_PER_HOUR};
 
+/// Where windows of what is played are cut.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Watch this node's GPUs and report who holds what, until stopped.
 #[derive(Debug, Parser)]
 #[command(version, disable_version_flag = true)]
@@ -204,7 +207,7 @@ fn watch(options: &Options, data: &Path) -> anyhow::Result<()> {
     };
     let counts = match (script, options.replay) {
         (Some(source), Some(span)) => {
-            Agent { settings, identity, clock, source, upstream, machine, stop }.replay(span)?
+            Agent { settings, identity, clock, source, upstream, machine, stop }.replay(span, MINUTE)?
         }
         (Some(source), None) => Agent { settings, identity, clock, source, upstream, machine, stop }.run()?,
         (None, _) => {
@@ -314,7 +317,7 @@ fn stop_on_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
 }
 
 /// Which run of the machine this is.
-fn boot_id() -> Name {
+pub(super) fn boot_id() -> Name {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Name::parse(&text).unwrap_or_else(|_| Name::fixed("unknown"))
 }
@@ -325,8 +328,8 @@ fn host_name() -> String {
 
 /// The machine that an agent runs on.
 #[derive(Debug)]
-struct Host {
-    boot: Name,
+pub(super) struct Host {
+    pub(super) boot: Name,
 }
 
 impl Machine for Host {

@@ -68,6 +68,8 @@ pub trait Stamp {
 #[derive(Debug)]
 pub struct Windower {
     silence_max_micros: i64,
+    /// Windows end where so much is full, of UTC.
+    cut_micros: i64,
     /// No window begins before it.
     edge: Instant,
     /// The sample before.
@@ -88,8 +90,15 @@ impl Windower {
     /// The same, for samples that are up to `silence_max_micros` apart.
     #[must_use]
     pub fn with_silence_max(last_edge: Instant, silence_max_micros: i64) -> Self {
+        Self::with_cuts(last_edge, silence_max_micros, MINUTE_MICROS)
+    }
+
+    /// The same, of which windows are longer than a minute: a history needs no detail that nobody reads.
+    #[must_use]
+    pub fn with_cuts(last_edge: Instant, silence_max_micros: i64, cut_micros: i64) -> Self {
         Self {
             silence_max_micros,
+            cut_micros: cut_micros.max(1),
             edge: last_edge,
             last: None,
             devices: Vec::new(),
@@ -146,7 +155,7 @@ impl Windower {
         }
         let mut from = span.start();
         while from < span.end() {
-            let edge = minute_after(from);
+            let edge = edge_after(from, self.cut_micros);
             let piece = Span::clamped(from, edge.min(span.end()));
             self.open = Some(Span::clamped(self.open.map_or(from, Span::start), piece.end()));
             for (device, look) in self.devices.iter_mut().zip(&sample.devices) {
@@ -177,8 +186,8 @@ fn same(a: &Arc<Standing>, b: &Arc<Standing>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }
 
-/// The first minute edge after an instant.
-fn minute_after(instant: Instant) -> Instant {
-    let minute = instant.micros().div_euclid(MINUTE_MICROS);
-    Instant::from_micros(minute.saturating_add(1).saturating_mul(MINUTE_MICROS))
+/// The first edge after an instant.
+fn edge_after(instant: Instant, every: i64) -> Instant {
+    let number = instant.micros().div_euclid(every);
+    Instant::from_micros(number.saturating_add(1).saturating_mul(every))
 }

@@ -55,7 +55,7 @@ on_both_databases! {
         let (name, scope) = (node.name(), node.scope());
         for part in [day, whole] {
             let work = agent(&node, &api, 64);
-            let counts = tokio::task::spawn_blocking(move || work.replay(part)).await.unwrap().unwrap();
+            let counts = tokio::task::spawn_blocking(move || work.replay(part, std::time::Duration::from_secs(60))).await.unwrap().unwrap();
             assert_eq!((counts.duplicates, counts.failures, counts.new_streams), (0, 0, 0));
             assert!(counts.acknowledged > 0);
         }
@@ -111,7 +111,7 @@ on_both_databases! {
         node.budget = 128 << 10;
         let part = span("06-01T00:00 06-02T00:00");
         let work = agent(&node, &api, 8);
-        let counts = tokio::task::spawn_blocking(move || work.replay(part)).await.unwrap().unwrap();
+        let counts = tokio::task::spawn_blocking(move || work.replay(part, std::time::Duration::from_secs(60))).await.unwrap().unwrap();
         assert_eq!(counts.failures, 0);
         let stored = journal(platform, &node.scope()).await;
         let (bytes, gaps) = (platform.raw().await.number("SELECT CAST(SUM(length(body)) AS BIGINT) FROM usage_batch").await, &stored.gaps);

@@ -178,7 +178,7 @@ fn check_shape(windows: &[Window]) {
         let (span, batch) = (window.span, &window.batch);
         assert!(edge <= span.start() && span.start() < span.end(), "{span} after {edge}");
         edge = span.end();
-        assert!(span.end() <= minute_after(span.start()), "{span} is over a minute edge");
+        assert!(span.end() <= edge_after(span.start(), MINUTE_MICROS), "{span} is over a minute edge");
         assert!(batch.rows.iter().all(|row| row.span == span && row.uncut == span));
         assert!(batch.layout.iter().all(|row| row.span == span && row.uncut == span));
         assert!(batch.coverage.iter().all(|each| each.span == span));
