@@ -417,6 +417,8 @@ fn entry(operation: &str) -> Option<Entry> {
                 query("node", name(), "The node."),
                 query("from", instant(), "From when."),
                 query("to", instant(), "Until when; at most 31 days later."),
+                query("device", name(), "Only this device's."),
+                query("kind", words(["held", "existed", "measured"]), "Only of this kind."),
             ]),
             problems: &[404, 422],
             ..list(
@@ -843,7 +845,7 @@ fn schemas() -> Value {
         object(json!({
             "kind": words(["held", "existed", "measured"]), "from": shown_instant(), "to": shown_instant(),
             "gpu_uuid": text(), "mode": text(), "slice": text(), "slice_id": text_or_null(),
-            "evidence": { "type": "object", "additionalProperties": text() },
+            "tenant": text_or_null(), "evidence": { "type": "object", "additionalProperties": text() },
             "active_nanos": integer_or_null(), "memory_byte_seconds": integer_or_null(),
             "stream": text(), "sequence": integer(),
         })),
