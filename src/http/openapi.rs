@@ -166,6 +166,8 @@ fn entry(operation: &str) -> Option<Entry> {
         also: None,
         problems: &[],
     };
+    let web_page =
+        |summary| Entry { answer: (200, "text/html", text()), ..plain("Service", summary, json!({})) };
     let list = |tag, summary, of: &str| Entry {
         parameters: pages(),
         problems: &[422],
@@ -199,6 +201,14 @@ fn entry(operation: &str) -> Option<Entry> {
             answer: (200, "text/javascript", text()),
             problems: &[404],
             ..plain("Service", "A part of that page", json!({}))
+        },
+        "page" => web_page("The web pages: the month"),
+        "monthPage" => web_page("The web pages: the month, under its own name"),
+        "fleetPage" => web_page("The web pages: the fleet"),
+        "pageFile" => Entry {
+            answer: (200, "*/*", text()),
+            problems: &[404],
+            ..plain("Service", "A script, a style or a picture of the web pages", json!({}))
         },
         "openapi" => plain("Service", "This document", json!({ "type": "object" })),
         "metrics" => Entry {
