@@ -248,11 +248,8 @@ function NodeCard({ node, at, colour }: { node: string; at: number | null; colou
               <ul className="gpus">
                 {drawn.map(({ device, pieces }) => (
                   <li key={device.gpu_uuid}>
-                    <Link
-                      to={address(place, { node, device: device.gpu_uuid })}
-                      label={`${texts.gpu} ${indexOf(device) ?? ""} ${device.gpu_model} ${shortId(device.gpu_uuid)}: ${fill(texts.timeline, { gpu: "" }).trim()}`}
-                    >
-                      <span className="gpu-name"><b>{indexOf(device) ?? "–"}</b> {device.gpu_model}</span>
+                    <Link to={address(place, { node, device: device.gpu_uuid })}>
+                      <span className="gpu-name"><b>{indexOf(device) ?? "–"}</b> {device.gpu_model}{pieces[0]?.kind === "out" && `, ${texts.notInService}`}{pieces[0]?.kind === "unknown" && `, ${texts.nothingReported}`}</span>
                       <Strip pieces={pieces} colour={colour} />
                     </Link>
                   </li>
