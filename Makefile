@@ -25,6 +25,7 @@ DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
 .PHONY: help
 help:
 	@echo "make run     build, load a made-up month into $(DEMO_DATA), report its costs, and answer on $(DEMO_LISTEN)"
+	@echo "make web     build the web pages with Node; a program that is built after that has them"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
 	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, the door, what agents send"
@@ -32,8 +33,22 @@ help:
 	@echo "make lint    format check, three feature sets, clippy, deploy/, cargo-deny if installed"
 	@echo "make clean   remove the build folder and $(DEMO_DATA)"
 
+# The program takes the pages in when the file below is compiled, and cargo does not see a folder that is new.
+.PHONY: web
+web:
+	cd web && npm ci --no-audit --no-fund && npm run build
+	touch src/http/page.rs
+
+# The pages where they can be built; a program without them says how.
+.PHONY: web-if-node
+web-if-node:
+	@if ! command -v npm >/dev/null 2>&1; then \
+	    echo "npm is not installed: the web pages are not built, and the program says how they are."; \
+	elif ! $(MAKE) --no-print-directory web; then \
+	    echo "The web pages could not be built: the program says how they are." >&2; fi
+
 .PHONY: run
-run: needs-build
+run: needs-build web-if-node
 	$(CARGO) build $(LOCKED) --bin fatia
 	@echo
 	@echo "The sample month is made up: its fleet, tenants, holders and prices exist in $(DEMO) only."
@@ -44,8 +59,8 @@ run: needs-build
 	$(DEMO_FATIA) import intervals --inventory $(DEMO)/inventory.csv $(DEMO)/intervals.csv
 	$(DEMO_FATIA) report costs --period 2026-09 --group-by tenant,project,mode
 	@echo
-	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); the API is shown on http://$(DEMO_LISTEN)/docs."
-	@echo "Try it with the token below, and \`fatia --data $(DEMO_DATA) ...\` from another terminal; Ctrl-C stops it."
+	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); the pages are on http://$(DEMO_LISTEN)/, the API on http://$(DEMO_LISTEN)/docs."
+	@echo "Sign in with the token below, and \`fatia --data $(DEMO_DATA) ...\` from another terminal; Ctrl-C stops it."
 	@echo
 	$(DEMO_FATIA) serve --listen $(DEMO_LISTEN) --print-token
 

@@ -14,6 +14,7 @@ mod health;
 mod json;
 mod metrics;
 mod openapi;
+mod page;
 mod problem;
 mod query;
 mod server;
@@ -47,6 +48,10 @@ pub const ROUTES: &[Route] = &[
     route(Method::Get,    "/readyz",                                    "readiness",           Access::Open,                        Takes::Nothing,    run!(health::ready)),
     route(Method::Get,    "/docs",                                      "docs",                Access::Open,                        Takes::Nothing,    run!(docs::page)),
     route(Method::Get,    "/docs/{file}",                               "docsFile",            Access::Open,                        Takes::Nothing,    run!(docs::file)),
+    route(Method::Get,    "/",                                          "page",                Access::Open,                        Takes::Nothing,    run!(page::index)),
+    route(Method::Get,    "/month",                                     "monthPage",           Access::Open,                        Takes::Nothing,    run!(page::index)),
+    route(Method::Get,    "/fleet",                                     "fleetPage",           Access::Open,                        Takes::Nothing,    run!(page::index)),
+    route(Method::Get,    "/assets/{file}",                             "pageFile",            Access::Open,                        Takes::Nothing,    run!(page::asset)),
     route(Method::Get,    "/api/openapi.json",                          "openapi",             Access::Open,                        Takes::Nothing,    run!(docs::openapi)),
     route(Method::Get,    "/metrics",                                   "metrics",             Access::Needs(P::MetricsRead),       Takes::Nothing,    run!(health::metrics)),
     route(Method::Get,    "/api/v1/self",                               "self",                Access::Needs(P::SelfRead),          Takes::Nothing,    run!(tokens::myself)),

@@ -166,6 +166,8 @@ fn entry(operation: &str) -> Option<Entry> {
         also: None,
         problems: &[],
     };
+    let web_page =
+        |summary| Entry { answer: (200, "text/html", text()), ..plain("Service", summary, json!({})) };
     let list = |tag, summary, of: &str| Entry {
         parameters: pages(),
         problems: &[422],
@@ -199,6 +201,14 @@ fn entry(operation: &str) -> Option<Entry> {
             answer: (200, "text/javascript", text()),
             problems: &[404],
             ..plain("Service", "A part of that page", json!({}))
+        },
+        "page" => web_page("The web pages: the month"),
+        "monthPage" => web_page("The web pages: the month, under its own name"),
+        "fleetPage" => web_page("The web pages: the fleet"),
+        "pageFile" => Entry {
+            answer: (200, "*/*", text()),
+            problems: &[404],
+            ..plain("Service", "A script, a style or a picture of the web pages", json!({}))
         },
         "openapi" => plain("Service", "This document", json!({ "type": "object" })),
         "metrics" => Entry {
@@ -417,6 +427,8 @@ fn entry(operation: &str) -> Option<Entry> {
                 query("node", name(), "The node."),
                 query("from", instant(), "From when."),
                 query("to", instant(), "Until when; at most 31 days later."),
+                query("device", name(), "Only this device's."),
+                query("kind", words(["held", "existed", "measured"]), "Only of this kind."),
             ]),
             problems: &[404, 422],
             ..list(
@@ -843,7 +855,7 @@ fn schemas() -> Value {
         object(json!({
             "kind": words(["held", "existed", "measured"]), "from": shown_instant(), "to": shown_instant(),
             "gpu_uuid": text(), "mode": text(), "slice": text(), "slice_id": text_or_null(),
-            "evidence": { "type": "object", "additionalProperties": text() },
+            "tenant": text_or_null(), "evidence": { "type": "object", "additionalProperties": text() },
             "active_nanos": integer_or_null(), "memory_byte_seconds": integer_or_null(),
             "stream": text(), "sequence": integer(),
         })),

@@ -36,6 +36,19 @@ pub enum WindowKind {
     Measured,
 }
 
+/// Which windows are asked for.
+#[derive(Debug)]
+pub struct WindowsAsked {
+    /// The node's.
+    pub node: Name,
+    /// That meet this span.
+    pub within: Span,
+    /// Only this device's.
+    pub device: Option<Name>,
+    /// Only of this kind.
+    pub kind: Option<WindowKind>,
+}
+
 /// A window, as shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowView {
@@ -53,6 +66,8 @@ pub struct WindowView {
     pub slice: String,
     /// What its source calls the slice.
     pub slice_id: Option<String>,
+    /// Who pays for the holder, by the rules as they are now; none where no rule says it, or nobody held.
+    pub tenant: Option<String>,
     /// What was seen of the holder.
     pub evidence: BTreeMap<&'static str, String>,
     /// Nanoseconds × SM activity.
@@ -68,7 +83,7 @@ pub struct WindowView {
     pub place: WindowPlace,
 }
 
-/// The windows of a node that meet a span, after one, at most so many: in the order of their batches. A tenant sees what
+/// The windows that are asked for, after one, at most so many: in the order of their batches. A tenant sees what
 /// its workloads held, by the rules as they are now.
 ///
 /// # Errors
@@ -76,8 +91,7 @@ pub struct WindowView {
 /// nothing.
 pub async fn windows(
     view: View<'_>,
-    node: Name,
-    within: Span,
+    asked: WindowsAsked,
     after: Option<WindowPlace>,
     limit: i64,
 ) -> Result<Vec<WindowView>, ServiceError> {
@@ -86,6 +100,7 @@ pub async fn windows(
         View::Tenant(_, tenancy) => Some(tenancy.name.clone()),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let WindowsAsked { node, within, device, kind } = asked;
     view.platform()
         .read(move |scope, tx| {
             unit(async move {
@@ -98,7 +113,7 @@ pub async fn windows(
                     }
                 };
                 let rules = mapping::rules(scope, tx).await?;
-                let wanted = Wanted { within, tenant, rules };
+                let wanted = Wanted { within, device, kind, tenant, rules };
                 let (mut shown, mut at) = (Vec::new(), after);
                 loop {
                     let place = at.as_ref().map(|WindowPlace(from, stream, sequence, _)| BatchPlace {
@@ -149,8 +164,25 @@ fn end_of(batch: &StoredBatch) -> WindowPlace {
 
 struct Wanted {
     within: Span,
+    device: Option<Name>,
+    kind: Option<WindowKind>,
     tenant: Option<Name>,
     rules: MappingRules,
+}
+
+impl WindowKind {
+    /// Reads a word.
+    ///
+    /// # Errors
+    /// Says which there are.
+    pub fn parse(word: &str) -> Result<Self, &'static str> {
+        match word {
+            "held" => Ok(Self::Held),
+            "existed" => Ok(Self::Existed),
+            "measured" => Ok(Self::Measured),
+            _ => Err("is none of held, existed and measured"),
+        }
+    }
 }
 
 impl Wanted {
@@ -163,13 +195,18 @@ impl Wanted {
             (WindowKind::Measured, row.slice, row.evidence, row.span, Some(measured))
         });
         let all = rows.chain(layout).chain(usage).enumerate();
-        all.filter(|(_, (.., span, _))| span.meets(self.within))
-            .filter_map(|(index, (kind, slice, seen, span, measured))| {
-                let slice = batch.slices.get(slice)?;
-                let seen = seen.and_then(|seen| batch.evidence.get(seen));
-                self.is_seen(seen, span).then(|| self.view((kind, slice, seen, span), measured, from, index))
-            })
-            .collect()
+        all.filter(|(_, (kind, .., span, _))| {
+            span.meets(self.within) && self.kind.is_none_or(|wanted| wanted == *kind)
+        })
+        .filter_map(|(index, (kind, slice, seen, span, measured))| {
+            let slice = batch.slices.get(slice)?;
+            if self.device.as_ref().is_some_and(|wanted| *wanted != slice.device) {
+                return None;
+            }
+            let seen = seen.and_then(|seen| batch.evidence.get(seen));
+            self.is_seen(seen, span).then(|| self.view((kind, slice, seen, span), measured, from, index))
+        })
+        .collect()
     }
 
     fn is_seen(&self, evidence: Option<&Evidence>, span: Span) -> bool {
@@ -194,6 +231,9 @@ impl Wanted {
             mode: slice.mode.word().to_owned(),
             slice: slice.path(),
             slice_id: slice.id.as_ref().map(Name::to_string),
+            tenant: seen
+                .and_then(|seen| self.rules.owner(seen, span.start()).tenant)
+                .map(|tenant| tenant.to_string()),
             evidence: seen
                 .into_iter()
                 .flat_map(Evidence::iter)

@@ -9,7 +9,7 @@ use crate::http::problem::{Kind, Problem};
 use crate::services::accept::{Arrival, SignedBatch, Verified};
 use crate::services::agents::{self, Skipped};
 use crate::services::error::ServiceError;
-use crate::services::usage::{HOURS_MAX, WindowPlace, windows};
+use crate::services::usage::{HOURS_MAX, WindowKind, WindowPlace, WindowsAsked, windows};
 
 /// From so many bytes on, a body is read where it keeps nobody waiting.
 const LARGE: usize = 64 << 10;
@@ -74,6 +74,8 @@ pub(in crate::http) async fn list_windows(mut call: Call) -> Result<Reply, Probl
     let node = call.query.find("node", Name::parse);
     let from = call.query.find("from", Instant::parse);
     let to = call.query.find("to", Instant::parse);
+    let device = call.query.find("device", Name::parse);
+    let kind = call.query.find("kind", WindowKind::parse);
     for (name, is_there) in [("node", node.is_some()), ("from", from.is_some()), ("to", to.is_some())] {
         if !is_there {
             call.query.fault(name, "is missing");
@@ -91,7 +93,7 @@ pub(in crate::http) async fn list_windows(mut call: Call) -> Result<Reply, Probl
         }
     }
     call.no_more_query()?;
-    let (node, span) = (good(node)?, good(span)?);
-    let found = windows(call.view()?, node, span, page.after.clone(), page.reach()).await?;
+    let asked = WindowsAsked { node: good(node)?, within: good(span)?, device, kind };
+    let found = windows(call.view()?, asked, page.after.clone(), page.reach()).await?;
     Reply::page(page.cut(found, |each| each.place.clone()))
 }

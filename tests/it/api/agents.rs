@@ -369,6 +369,13 @@ on_both_databases! {
         let pods: Vec<&str> = own.iter().map(|window| window["evidence"]["pod"].as_str().unwrap()).collect();
         assert_eq!(pods, ["acme-1", "acme-2"]);
         assert_eq!(api.all(&api.operator, path, 2).await.len(), 3);
+        // Whoever pays is named by the rules; one device and one kind can be asked for, also page by page.
+        let of_g1 = api.all(&api.operator, &format!("{path}&device=g1&kind=held"), 1).await;
+        let payers: Vec<&str> = of_g1.iter().map(|window| window["tenant"].as_str().unwrap()).collect();
+        assert_eq!(payers, ["acme", "acme"]);
+        assert!(api.all(&api.operator, &format!("{path}&device=g2&kind=measured"), 2).await.is_empty());
+        let bad = api.get(&token, &format!("{path}&kind=seen")).await.is(422);
+        assert_eq!(bad.faults(), ["kind is none of held, existed and measured"]);
         // A node that is not there, and one of which nothing is its own, look the same.
         let none = path.replace("n1", "nowhere");
         assert_eq!(api.get(&token, &none).await.is(200).json(), json!({ "items": [], "next": null }));

@@ -7,6 +7,7 @@ mod edges;
 mod fleet;
 mod idempotency;
 mod imports;
+mod page;
 mod prices;
 mod reports;
 mod rules;

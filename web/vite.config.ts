@@ -1,0 +1,38 @@
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import react from "@vitejs/plugin-react";
+import { defineConfig, type Plugin } from "vite";
+
+/** Leaves a packed twin beside each file: the program sends that and packs nothing itself. */
+function packed(): Plugin {
+  return {
+    name: "packed",
+    apply: "build",
+    closeBundle() {
+      const pack = (folder: string) => {
+        for (const entry of readdirSync(folder, { withFileTypes: true })) {
+          const path = join(folder, entry.name);
+          if (entry.isDirectory()) pack(path);
+          else if (/\.(js|css|html|svg)$/.test(entry.name)) {
+            const bytes = gzipSync(readFileSync(path), { level: 9 });
+            writeFileSync(`${path}.gz`, bytes);
+            if (entry.name.endsWith(".js")) console.log(`${entry.name}: ${bytes.length} bytes gzip`);
+          }
+        }
+      };
+      pack(join(import.meta.dirname, "dist"));
+    },
+  };
+}
+
+export default defineConfig({
+  plugins: [react(), packed()],
+  build: {
+    // The policy of the pages allows no script that stands in a page, and data only for pictures.
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    target: "es2023",
+  },
+  server: { proxy: { "/api": "http://127.0.0.1:8080" } },
+});
