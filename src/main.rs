@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 
 /// Whether an agent was enrolled in this data directory.
 fn has_agent(data: &Path) -> bool {
-    Identity::load(&data.join("agent")).is_ok_and(|kept| kept.is_some())
+    Identity::load(&node::folder_in(data)).is_ok_and(|kept| kept.is_some())
 }
 
 /// Whether this data directory is of a service, or somewhere else is its database.

@@ -261,6 +261,18 @@ impl Agent {
         Ok(Sending { bytes, place: StreamPlace { stream: self.stream, sequence: self.sequence, span } })
     }
 
+    /// What was measured of a slice and its holder.
+    fn measured(&mut self, slice: usize, span: Span) -> UseRow {
+        UseRow {
+            slice,
+            evidence: Some(slice),
+            span,
+            uncut_start: span.start(),
+            active_nanos: Some(self.chance.below(60_000_000_000)),
+            memory_byte_seconds: Some(self.chance.below(10 << 20) * 60 * 1_024),
+        }
+    }
+
     /// Five minutes as an agent sends them: what stands once, what was measured minute by minute.
     pub(super) fn live(&mut self, number: i64) -> Outcome<Sending> {
         let span = Span::clamped(self.minute(number * 5), self.minute(number * 5 + 5));
@@ -272,17 +284,7 @@ impl Agent {
         for minute in 0..5 {
             let span = Span::clamped(self.minute(number * 5 + minute), self.minute(number * 5 + minute + 1));
             for slice in 0..batch.slices.len() {
-                let active_nanos = Some(self.chance.below(60_000_000_000));
-                let memory_byte_seconds = Some(self.chance.below(10 << 20) * 60 * 1_024);
-                let (evidence, uncut_start) = (Some(slice), span.start());
-                batch.usage.push(UseRow {
-                    slice,
-                    evidence,
-                    span,
-                    uncut_start,
-                    active_nanos,
-                    memory_byte_seconds,
-                });
+                batch.usage.push(self.measured(slice, span));
             }
             for device in &self.devices {
                 let millijoules = 18_000_000 + self.chance.below(20_000_000);
@@ -322,17 +324,7 @@ impl Agent {
             let (slice, minute) = (usize::try_from(at % SLICES)?, at / SLICES);
             let span = Span::clamped(self.minute(first + minute), self.minute(first + minute + 1));
             if is_measured {
-                let active_nanos = Some(self.chance.below(60_000_000_000));
-                let memory_byte_seconds = Some(self.chance.below(10 << 20) * 60 * 1_024);
-                let (evidence, uncut_start) = (Some(slice), span.start());
-                batch.usage.push(UseRow {
-                    slice,
-                    evidence,
-                    span,
-                    uncut_start,
-                    active_nanos,
-                    memory_byte_seconds,
-                });
+                batch.usage.push(self.measured(slice, span));
             } else {
                 batch.rows.push(Row { slice, evidence: slice, span, uncut: span });
             }

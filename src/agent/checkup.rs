@@ -7,7 +7,7 @@ use std::fmt;
 use super::clock::ServerClock;
 use super::identity::Identity;
 use super::machine::Machine;
-use super::sender::{said, sign};
+use super::sender::{Speaker, said};
 use super::upstream::{Request, Upstream};
 use crate::domain::units::MICROS_PER_SECOND;
 use crate::wire::agent_v1::{HEALTH_PATH, SKIPS_PATH};
@@ -131,12 +131,13 @@ fn of_agent(
     clock: &ServerClock,
 ) -> Check {
     let enrol = "Make a token with `fatia node token`, and start the agent with --enrol once.";
-    let (Some(agent), Some(audience)) = (&identity.agent, &identity.audience) else {
+    let (Some(agent), Some(_)) = (&identity.agent, &identity.audience) else {
         return Check::broken("agent", format!("{} is not enrolled", identity.node), enrol);
     };
     let body = b"{}";
     let at = clock.now(&machine.reading());
-    let Some(token) = sign(identity, (agent, audience), ("POST", SKIPS_PATH), body, at) else {
+    let speaker = Speaker::of(identity);
+    let Some(token) = speaker.and_then(|speaker| speaker.sign(("POST", SKIPS_PATH), body, at)) else {
         return Check::broken("agent", "the key cannot sign", enrol);
     };
     let request =

@@ -120,10 +120,7 @@ pub struct Sender<D, U> {
     shared: Arc<Shared<D>>,
     upstream: U,
     machine: Arc<dyn Machine>,
-    signer: BatchSigner,
-    agent: String,
-    audience: String,
-    node: Name,
+    speaker: Speaker,
     /// Why a lane's stream follows another, until its first number is taken.
     reasons: [Option<Name>; 2],
     pause: i64,
@@ -139,7 +136,10 @@ pub struct Sender<D, U> {
 
 impl<D, U> std::fmt::Debug for Sender<D, U> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender").field("agent", &self.agent).field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Sender")
+            .field("agent", &self.speaker.agent)
+            .field("node", &self.speaker.node)
+            .finish_non_exhaustive()
     }
 }
 
@@ -185,28 +185,46 @@ pub(super) fn said(reply: &Reply) -> String {
     if problem.detail.is_empty() { format!("status {}", reply.status) } else { problem.detail }
 }
 
-/// Signs a request that speaks of no stream; none: the identity has no good key or name.
-pub(super) fn sign(
-    identity: &Identity,
-    (agent, audience): (&str, &str),
-    (method, path): (&str, &str),
-    bytes: &[u8],
-    at: Instant,
-) -> Option<String> {
-    let issued = at.micros().div_euclid(MICROS_PER_SECOND);
-    let claims = RequestClaims {
-        body_hash: body::hash(bytes),
-        issuer: agent.to_owned(),
-        node: Name::parse(&identity.node).ok()?,
-        audience: audience.to_owned(),
-        issued,
-        expires: issued.saturating_add(SIGNED_SECONDS),
-        method: method.to_owned(),
-        path: path.to_owned(),
-        place: None,
-        reason: None,
-    };
-    identity.signer()?.sign_request(&claims).ok()
+/// Who an agent is to its service, and the key by which it proves that.
+pub(super) struct Speaker {
+    signer: BatchSigner,
+    agent: String,
+    audience: String,
+    node: Name,
+}
+
+impl Speaker {
+    /// None: it is not enrolled, or has no good key or name.
+    pub(super) fn of(identity: &Identity) -> Option<Self> {
+        Some(Self {
+            signer: identity.signer()?,
+            agent: identity.agent.clone()?,
+            audience: identity.audience.clone()?,
+            node: Name::parse(&identity.node).ok()?,
+        })
+    }
+
+    /// What it says of a request, for a minute from an instant on. It speaks of no stream.
+    fn claims(&self, (method, path): (&str, &str), bytes: &[u8], at: Instant) -> RequestClaims {
+        let issued = at.micros().div_euclid(MICROS_PER_SECOND);
+        RequestClaims {
+            body_hash: body::hash(bytes),
+            issuer: self.agent.clone(),
+            node: self.node.clone(),
+            audience: self.audience.clone(),
+            issued,
+            expires: issued.saturating_add(SIGNED_SECONDS),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            place: None,
+            reason: None,
+        }
+    }
+
+    /// A request that speaks of no stream, signed; none: that cannot be.
+    pub(super) fn sign(&self, request: (&str, &str), bytes: &[u8], at: Instant) -> Option<String> {
+        self.signer.sign_request(&self.claims(request, bytes, at)).ok()
+    }
 }
 
 fn is_clock_skew(reply: &Reply) -> bool {
@@ -226,10 +244,7 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
             shared,
             upstream,
             machine,
-            signer: identity.signer()?,
-            agent: identity.agent.clone()?,
-            audience: identity.audience.clone()?,
-            node: Name::parse(&identity.node).ok()?,
+            speaker: Speaker::of(identity)?,
             reasons: [None, None],
             pause: 0,
             // What a process before this one left behind may be old.
@@ -309,20 +324,14 @@ impl<D: Disk, U: Upstream> Sender<D, U> {
         reason: Option<&Name>,
     ) -> Result<Reply, Unreachable> {
         let sent = self.machine.reading();
-        let issued = locked(&self.shared.clock).now(&sent).micros().div_euclid(MICROS_PER_SECOND);
+        let at = locked(&self.shared.clock).now(&sent);
         let claims = RequestClaims {
-            body_hash: body::hash(bytes),
-            issuer: self.agent.clone(),
-            node: self.node.clone(),
-            audience: self.audience.clone(),
-            issued,
-            expires: issued.saturating_add(SIGNED_SECONDS),
-            method: method.to_owned(),
-            path: path.to_owned(),
             place: place.cloned(),
             reason: reason.map(Name::to_string),
+            ..self.speaker.claims((method, path), bytes, at)
         };
-        let token = self.signer.sign_request(&claims).map_err(|error| Unreachable(error.to_string()))?;
+        let signed = self.speaker.signer.sign_request(&claims);
+        let token = signed.map_err(|error| Unreachable(error.to_string()))?;
         let reply = self.upstream.ask(&Request { method, path, media, body: bytes, token: Some(&token) })?;
         if let Some(time) = reply.time_micros {
             let received = self.machine.reading();

@@ -90,7 +90,7 @@ pub struct IntervalsArguments {
     #[arg(long, value_name = "FILE")]
     pub slices: Option<PathBuf>,
     /// The span in which what is not listed was not held [default: in-service time up to now]
-    #[arg(long, value_name = "FROM/TO", value_parser = parse_span)]
+    #[arg(long, value_name = "FROM/TO", value_parser = Span::parse)]
     pub covers: Option<Span>,
     /// Whose history it is: a later import of the same source amends an earlier one
     #[arg(long, value_name = "NAME", default_value = "intervals", value_parser = parse_name)]
@@ -351,13 +351,6 @@ pub struct WorkerArguments {
     pub holder: Option<String>,
 }
 
-fn parse_span(text: &str) -> Result<Span, String> {
-    let (from, to) = text.split_once('/').ok_or("is not FROM/TO")?;
-    let instant = |text: &str| Instant::parse(text).map_err(|error| error.to_string());
-    let span = Span::new(instant(from)?, instant(to)?).map_err(|error| error.to_string())?;
-    if span.is_empty() { Err("covers nothing".to_owned()) } else { Ok(span) }
-}
-
 fn parse_name(text: &str) -> Result<Name, String> {
     Name::parse(text).map_err(|error| error.to_string())
 }
@@ -405,9 +398,9 @@ mod tests {
 
     #[test]
     fn a_span_is_two_instants() {
-        assert!(parse_span("2026-06-01T00:00:00Z/2026-07-01T00:00:00Z").is_ok());
+        assert!(Span::parse("2026-06-01T00:00:00Z/2026-07-01T00:00:00Z").is_ok());
         for text in ["2026-06-01T00:00:00Z", "2026-07-01T00:00:00Z/2026-06-01T00:00:00Z", "a/b", "/"] {
-            assert!(parse_span(text).is_err(), "{text}");
+            assert!(Span::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -25,6 +25,7 @@ use std::path::Path;
 use crate::services::ctx::Platform;
 use crate::services::derive::Worker;
 use crate::services::error::ServiceError;
+use crate::wire::token::{self, Minted};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +114,13 @@ pub async fn run(
             Ok(Ending::Done)
         }
     }
+}
+
+/// A new bearer or enrolment token.
+fn mint(random: fn(&mut [u8]) -> Result<(), String>) -> Result<Minted, ServiceError> {
+    let mut bytes = [0; 40];
+    random(&mut bytes).map_err(|reason| ServiceError::File { file: "random bytes".to_owned(), reason })?;
+    Ok(token::mint(&bytes))
 }
 
 /// A file that an operator names, and its text: what it is called in errors comes first.

@@ -3,10 +3,9 @@
 use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::{NodeCommand, NodeTokenArguments};
-use super::{Ending, Target, show, tell};
+use super::{Ending, Target, mint, show, tell};
 use crate::services::agents::{self, AgentView, NewEnrolment};
 use crate::services::error::ServiceError;
-use crate::wire::token;
 
 /// Agents that are read at once.
 const PAGE: i64 = 1_000;
@@ -47,10 +46,7 @@ async fn create(
     };
     let (made, secret) = match target {
         Target::Here(platform, _) => {
-            let mut bytes = [0; 40];
-            random(&mut bytes)
-                .map_err(|reason| ServiceError::File { file: "random bytes".to_owned(), reason })?;
-            let minted = token::mint(&bytes);
+            let minted = mint(random)?;
             (agents::make_enrolment(platform, new, &minted).await?, Some(minted.text))
         }
         Target::Server(server) => {

@@ -3,11 +3,10 @@
 use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::{TokenCommand, TokenCreateArguments};
-use super::{Ending, Target, show, tell};
+use super::{Ending, Target, mint, show, tell};
 use crate::domain::access::{Grants, Role};
 use crate::services::access::{self, NewToken, TokenView};
 use crate::services::error::ServiceError;
-use crate::wire::token;
 
 /// Tokens that are read at once.
 const PAGE: i64 = 1_000;
@@ -49,10 +48,7 @@ async fn create(
     };
     let (made, secret) = match target {
         Target::Here(platform, _) => {
-            let mut bytes = [0; 40];
-            random(&mut bytes)
-                .map_err(|reason| ServiceError::File { file: "random bytes".to_owned(), reason })?;
-            let minted = token::mint(&bytes);
+            let minted = mint(random)?;
             (access::make_token(platform, &Grants::of(Role::Admin), new, &minted).await?, Some(minted.text))
         }
         Target::Server(server) => {

@@ -8,7 +8,7 @@ use std::fmt;
 use chrono::{DateTime, Datelike, NaiveDate, Offset, TimeZone, Utc};
 use chrono_tz::Tz;
 
-use super::units::{Instant, MICROS_PER_HOUR, MICROS_PER_SECOND, NANOS_PER_MICRO, OutOfRange};
+use super::units::{Instant, MICROS_PER_HOUR, MICROS_PER_SECOND, NANOS_PER_MICRO, NotAnInstant, OutOfRange};
 
 /// A half-open span of time `[start, end)`; neighbours touch and never overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +27,34 @@ pub struct EndsBeforeStart {
     pub end: Instant,
 }
 
+/// A text is not a span of time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpanTextError {
+    /// There are not two instants.
+    #[error("is not FROM/TO")]
+    NotASpan,
+    /// One of them is none.
+    #[error(transparent)]
+    NotAnInstant(#[from] NotAnInstant),
+    /// They are the wrong way round.
+    #[error(transparent)]
+    EndsBeforeStart(#[from] EndsBeforeStart),
+    /// Nothing lies between them.
+    #[error("covers nothing")]
+    Empty,
+}
+
 impl Span {
+    /// Reads `FROM/TO`, two instants in RFC 3339 with some time between them.
+    ///
+    /// # Errors
+    /// [`SpanTextError`].
+    pub fn parse(text: &str) -> Result<Self, SpanTextError> {
+        let (from, to) = text.split_once('/').ok_or(SpanTextError::NotASpan)?;
+        let span = Self::new(Instant::parse(from)?, Instant::parse(to)?)?;
+        if span.is_empty() { Err(SpanTextError::Empty) } else { Ok(span) }
+    }
+
     /// All time that is ever accepted.
     pub const ALWAYS: Self = Self { start: Instant::MIN, end: Instant::MAX };
 

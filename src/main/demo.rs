@@ -17,7 +17,6 @@ use fatia::agent::run::{Agent, Settings};
 use fatia::agent::scripted::ScriptedSource;
 use fatia::agent::sender;
 use fatia::agent::source::Source as _;
-use fatia::agent::spool;
 use fatia::agent::upstream::Http;
 use fatia::cli::DemoArguments;
 use fatia::domain::ids::Name;
@@ -217,7 +216,7 @@ impl Demo {
         Ok(Agent {
             settings: Settings {
                 folder,
-                budget: SPOOL_BYTES.min(spool::BUDGET_BYTES),
+                budget: SPOOL_BYTES,
                 keep_acknowledged_micros: MICROS_PER_HOUR,
                 sample_every: Duration::from_secs(1),
                 batch_windows: 512,

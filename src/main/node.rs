@@ -41,7 +41,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TOKEN|FILE")]
     enrol: Option<String>,
     /// What this node is called [default: the host's name]
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     node: Option<Name>,
     /// A PEM file of the certificates by which the service is trusted [default: the machine's]
     #[arg(long, value_name = "FILE")]
@@ -59,7 +59,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     fleet: Option<PathBuf>,
     /// Play this span of the fleet file as fast as the service takes it, and end [default: live]
-    #[arg(long, value_name = "FROM/TO", value_parser = parse_span, requires = "fleet")]
+    #[arg(long, value_name = "FROM/TO", value_parser = Span::parse, requires = "fleet")]
     replay: Option<Span>,
     /// Between two looks at the GPUs, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
@@ -94,15 +94,9 @@ impl Default for Options {
     }
 }
 
-fn parse_span(text: &str) -> Result<Span, String> {
-    let (from, to) = text.split_once('/').ok_or("is not FROM/TO")?;
-    let instant = |text: &str| Instant::parse(text).map_err(|error| error.to_string());
-    let span = Span::new(instant(from)?, instant(to)?).map_err(|error| error.to_string())?;
-    if span.is_empty() { Err("covers nothing".to_owned()) } else { Ok(span) }
-}
-
-fn parse_name(text: &str) -> Result<Name, String> {
-    Name::parse(text).map_err(|error| error.to_string())
+/// Where an agent's own files are, in a data directory.
+pub(super) fn folder_in(data: &Path) -> PathBuf {
+    data.join("agent")
 }
 
 /// Says what it ended with.
@@ -165,7 +159,7 @@ fn way_to(server: &str, options: &Options) -> anyhow::Result<Http> {
 /// Watches this node until it is asked to stop. No runtime is under it: two threads do it all.
 fn watch(options: &Options, data: &Path) -> anyhow::Result<()> {
     let machine: Arc<dyn Machine> = Arc::new(Host { boot: boot_id() });
-    let folder = data.join("agent");
+    let folder = folder_in(data);
     let kept = Identity::load(&folder)?;
     let node = node_name(options, kept.as_ref())?;
     let mut identity = match kept {
@@ -226,7 +220,7 @@ fn watch(options: &Options, data: &Path) -> anyhow::Result<()> {
 
 /// Prints what two looks would report.
 fn dry_run(options: &Options, data: &Path) -> anyhow::Result<()> {
-    let kept = Identity::load(&data.join("agent"))?;
+    let kept = Identity::load(&folder_in(data))?;
     let node = node_name(options, kept.as_ref())?;
     let every = Duration::from_millis(options.every_ms);
     let text = match script(options, &node)? {
@@ -265,7 +259,7 @@ pub(super) fn check(options: &Options, data: &Path) -> anyhow::Result<bool> {
         Some(_) => Vec::new(),
         None => nvml::checkup::of_host(&nvml_options(options)),
     };
-    let folder = data.join("agent");
+    let folder = folder_in(data);
     match (Identity::load(&folder), &options.server) {
         (Ok(Some(identity)), _) => {
             let mut upstream = way_to(&identity.server, options)?;

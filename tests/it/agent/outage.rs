@@ -10,10 +10,11 @@ use fatia::domain::period::Span;
 use fatia::domain::usage::merged;
 
 use super::rig::{
-    DENSE, MINUTE, Node, TestMachine, Way, assert_same_held, away, hours, http, is_long, journal, scripted,
+    DENSE, MINUTE, Node, TestMachine, Way, assert_same_held, away, hours, http, journal, scripted,
     total_micros, without,
 };
 use crate::support::api::Api;
+use crate::support::is_long;
 use crate::support::platform::{TestPlatform, at, on_both_databases, span};
 
 /// Eight boards of seven slices, held by services, notebooks and training: the boards of short jobs are held by more

@@ -35,12 +35,6 @@ pub const MINUTE: i64 = 60 * SECOND;
 pub const SMALL: &str = include_str!("../../fixtures/agent/small.toml");
 pub const DENSE: &str = include_str!("../../fixtures/agent/dense.toml");
 
-/// Whether runs may take long.
-pub fn is_long() -> bool {
-    #[expect(clippy::disallowed_methods, reason = "how long a test runs is no setting of the program")]
-    std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1")
-}
-
 /// Where a client that blocks may be made, used and dropped: beside the runtime.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)

@@ -29,10 +29,10 @@ use uuid::Uuid;
 use super::fleet::open_file;
 use super::relay::Relay;
 use super::rig::{
-    Process, Program, Random, assert_healthy, counts, derive, is_long, now_micros, platform_at, platform_in,
-    until,
+    Process, Program, Random, assert_healthy, counts, derive, now_micros, platform_at, platform_in, until,
 };
 use super::sqlite::assert_sound;
+use crate::support::is_long;
 use crate::support::postgres::{Cluster, TestDatabase};
 
 const MINUTE: i64 = 60_000_000;

@@ -21,13 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The count of a test: all of it in a long run, else a tenth.
 pub fn counts(long: u32) -> u32 {
-    if is_long() { long } else { (long / 10).max(1) }
-}
-
-/// Whether this is a long run.
-pub fn is_long() -> bool {
-    #[expect(clippy::disallowed_methods, reason = "the length of a run is its caller's choice")]
-    std::env::var_os("LONG_TESTS").is_some_and(|value| value == "1")
+    if crate::support::is_long() { long } else { (long / 10).max(1) }
 }
 
 /// Chance that comes again: SplitMix64.

@@ -31,16 +31,10 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 /// Any number does, as long as it stays: it makes a failure on one machine a failure on all.
 const SEED: u64 = 0x_fa71_a000;
 
-/// Whether the long run was asked for.
-#[expect(clippy::disallowed_methods, reason = "a switch of the tests themselves, which have no settings")]
-fn is_long() -> bool {
-    std::env::var("LONG_TESTS").is_ok_and(|value| value == "1")
-}
-
 /// Checks that a law holds for `cases` random inputs; panics with the smallest input for which it does not.
 fn holds<S: Strategy>(cases: u32, inputs: S, law: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let config = Config {
-        cases: if is_long() { cases * 40 } else { cases },
+        cases: if crate::support::is_long() { cases * 40 } else { cases },
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(SEED),
         max_shrink_iters: 4_000,

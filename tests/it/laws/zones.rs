@@ -82,7 +82,7 @@ fn scattered(number: u64) -> u64 {
 fn hours_tile_days_and_days_tile_months_in_every_zone() {
     for (number, tz) in TZ_VARIANTS.iter().enumerate() {
         let zone = zone(tz.name());
-        if super::is_long() {
+        if crate::support::is_long() {
             (1971..=2037).for_each(|year| year_is_tiled(zone, year));
         } else {
             for draw in 0..3 {

@@ -4,7 +4,7 @@
 use fatia::agent::source::Source as _;
 
 use super::rig::{MIB, NANOS, Rig, SECOND, Sums, add, one_board};
-use crate::agent::rig::is_long;
+use crate::support::is_long;
 
 const WEEK_SECONDS: i64 = 604_800;
 
