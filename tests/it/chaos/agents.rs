@@ -63,12 +63,12 @@ struct Plan {
 }
 
 impl Plan {
-    /// In a long run a million minutes of slices; else a hundredth, which is what fits beside the rest.
+    /// In a long run a million minutes of slices; else a tenth.
     ///
     /// Of ten thousand resets, or a thousand, those are of the agent's own connections for whose pauses there is time;
     /// the others are of repeats of its requests, for which it does not wait.
     fn of(restarts: u32) -> Plan {
-        let (slice_minutes, cuts) = if is_long() { (1_000_000, 500) } else { (10_000, 10) };
+        let (slice_minutes, cuts) = if is_long() { (1_000_000, 500) } else { (100_000, 10) };
         Plan {
             minutes: slice_minutes / SLICES + 1,
             parts: counts(50),
