@@ -3,7 +3,7 @@
  *
  * All figures are the service's own, at each level of the drill-down: this page adds nothing up.
  */
-import { api, body, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
+import { api, body, isDemo, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
 import { Hatches, Legend, StackedBars, type Column, type Series } from "../chart";
 import { ofMode, ofState } from "../colours";
 import { Choice, Here, Twin, Wide } from "../parts";
@@ -277,7 +277,7 @@ async function saveCsv(period: string, groupBy: readonly string[]) {
   if (!answer.ok) throw new Error(answer.statusText);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await answer.blob());
-  link.download = `costs-${period}-${groupBy.join("-")}.csv`;
+  link.download = `${isDemo(answer) ? "demo-" : ""}costs-${period}-${groupBy.join("-")}.csv`;
   link.click();
   URL.revokeObjectURL(link.href);
 }

@@ -16,6 +16,8 @@ export const en = {
   token: "Token",
   tokenHelp: "`fatia token create` makes one; `fatia serve --print-token` prints the operator's own. It is kept until this tab is closed.",
   badToken: "The service does not take this token.",
+  demo: "Demo",
+  demoLine: "Demo data: the company, its fleet and its prices are made up.",
   waiting: "Loading…",
   failed: "This could not be loaded.",
   tryAgain: "Try again",

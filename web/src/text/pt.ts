@@ -18,6 +18,8 @@ export const pt: Texts = {
   token: "Token",
   tokenHelp: "`fatia token create` cria um; `fatia serve --print-token` mostra o do próprio operador. Ele fica guardado até esta aba ser fechada.",
   badToken: "O serviço não aceita este token.",
+  demo: "Demonstração",
+  demoLine: "Dados de demonstração: a empresa, a sua frota e os seus preços são inventados.",
   waiting: "Carregando…",
   failed: "Não foi possível carregar.",
   tryAgain: "Tentar de novo",
