@@ -27,7 +27,7 @@ function words(language: Language) {
   const hours = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   const exact = new Intl.NumberFormat(language, { minimumFractionDigits: 6, maximumFractionDigits: 6 });
   const percent = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 1 });
-  const short = new Intl.NumberFormat(language, { maximumFractionDigits: 1, notation: "compact" });
+  const short = new Intl.NumberFormat(language, { maximumSignificantDigits: 3, notation: "compact" });
   const fill = (text: string, values: Record<string, string | number>) =>
     text.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? ""));
   return {
@@ -57,6 +57,8 @@ function words(language: Language) {
       new Intl.DateTimeFormat(language, { day: "numeric", month: "short", timeZone: "UTC" }).format(new Date(`${day}T00:00:00Z`)),
     monthName: (month: string) =>
       new Intl.DateTimeFormat(language, { month: "long", year: "numeric", timeZone: "UTC" }).format(new Date(`${month}-01T00:00:00Z`)),
+    monthAlone: (month: string) =>
+      new Intl.DateTimeFormat(language, { month: "long", timeZone: "UTC" }).format(new Date(`${month}-01T00:00:00Z`)),
     time: (instant: string | number, zone = "UTC") =>
       `${new Intl.DateTimeFormat(language, {
         day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: zone,
