@@ -9,31 +9,12 @@ import { ofMode, ofState } from "../colours";
 import { Choice, Here, Twin, Wide } from "../parts";
 import { useWords, type Words } from "../text";
 import { address, go, Link, usePlace, type Changes } from "../url";
+import { Findings } from "./findings";
+import { Lost } from "./lost";
+import { costs, isMonth, monthBeside, PLATFORM, runningMonth, size, STATES } from "./report";
 
 const LEVELS = ["tenant", "project", "mode", "workload"] as const;
 type Level = (typeof LEVELS)[number];
-const STATES = ["used", "held_unused", "idle", "stranded", "unhealthy", "maintenance", "unknown", "rounding"];
-
-/** The tenant of what nobody held. */
-const PLATFORM = "platform";
-
-const isMonth = (text: string | null): text is string => text !== null && /^\d{4}-(0[1-9]|1[0-2])$/.test(text);
-
-function monthBeside(month: string, by: number): string {
-  const [year = 2000, number = 1] = month.split("-").map(Number);
-  const at = new Date(Date.UTC(year, number - 1 + by, 1));
-  return at.toISOString().slice(0, 7);
-}
-
-async function costs(period: string, groupBy: readonly string[]): Promise<Costs> {
-  const query = { period, group_by: groupBy.join(",") };
-  const report = await body(api.GET("/api/v1/reports/costs", { params: { query } }));
-  // Only who asks for CSV is answered a text.
-  if (typeof report === "string") throw new TypeError("a report came as text");
-  return report;
-}
-
-const runningMonth = () => new Date().toISOString().slice(0, 7);
 
 /**
  * The month that is shown first: the last that is over, whose bill people come for, or else the month of which something
@@ -98,6 +79,8 @@ function Report({ period, self }: { period: string; self: Self }) {
               <Days report={report} />
               <Levels period={period} />
               {self.tenant === null && <WhatFor period={period} />}
+              {self.tenant === null && <Lost period={period} self={self} />}
+              {self.permissions.includes("findings:read") && <Findings from={report.from} to={report.to} />}
               <Reconciliation report={report} />
             </>
           )
@@ -132,14 +115,11 @@ function MonthChoice({ period }: { period: string }) {
   );
 }
 
-/** For bars and percentages, which are pictures of figures. */
-const size = (text: string | null | undefined) => (text == null ? 0 : Number(text));
-
 function Totals({ report }: { report: Costs }) {
-  const { texts, hours, money, percent, fill, time } = useWords();
+  const { texts, hours, money, portion, fill, time } = useWords();
   const { total, totals, currency } = report;
   const used = totals.find((line) => line.state === "used");
-  const share = (line: CostLine | undefined) => percent(size(line?.gpu_hours) / size(total.gpu_hours));
+  const share = (line: CostLine | undefined) => portion(size(line?.gpu_hours) / size(total.gpu_hours));
   const idle = totals.find((line) => line.state === "idle");
   return (
     <section aria-labelledby="totals">
@@ -362,7 +342,7 @@ function Levels({ period }: { period: string }) {
                 </th>
                 <td>{words.word("states", line.state)}</td>
                 <td className="number">{words.hours(line.gpu_hours)}</td>
-                <td className="number">{words.percent(size(line.gpu_hours) / (size(report.total.gpu_hours) || 1))}</td>
+                <td className="number">{words.portion(size(line.gpu_hours) / (size(report.total.gpu_hours) || 1))}</td>
                 <td className="bar">
                   <svg aria-hidden="true">
                     <rect width={`${(100 * size(line.gpu_hours)) / most}%`} height="10" style={{ fill: line.state === "used" ? "var(--accent)" : ofState(line.state) }} />
@@ -405,7 +385,7 @@ function Levels({ period }: { period: string }) {
 
 function WhatFor({ period }: { period: string }) {
   const words = useWords();
-  const { texts, hours, money, percent } = words;
+  const { texts, hours, money, portion } = words;
   const loaded = useLoaded(`costs ${period} model`, () => costs(period, ["model"]));
   return (
     <section aria-labelledby="what-for">
@@ -436,7 +416,7 @@ function WhatFor({ period }: { period: string }) {
                       </th>
                       <td>{(texts.causes as Record<string, string>)[state]}</td>
                       <td className="number">{hours(total.gpu_hours)}</td>
-                      <td className="number">{percent(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
+                      <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="number">{money(total.cost, report.currency)}</td>
                     </tr>
                     {models.map((line) => (
@@ -444,7 +424,7 @@ function WhatFor({ period }: { period: string }) {
                         <th scope="row">{line.model}</th>
                         <td />
                         <td className="number">{hours(line.gpu_hours)}</td>
-                        <td className="number">{percent(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
+                        <td className="number">{portion(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
                         <td className="number">{money(line.cost, report.currency)}</td>
                       </tr>
                     ))}
