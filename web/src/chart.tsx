@@ -50,6 +50,14 @@ export function Hatches() {
           <rect width="6" height="6" className="hatch-ground" />
           <circle cx="2" cy="2" r="1.1" className="hatch-line strong" />
         </pattern>
+        <pattern id="hatch-unhealthy" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">
+          <rect width="7" height="7" className="hatch-bad" />
+          <rect width="1.8" height="7" className="hatch-gap" />
+        </pattern>
+        <pattern id="hatch-maintenance" width="7" height="7" patternUnits="userSpaceOnUse">
+          <rect width="7" height="7" className="hatch-care" />
+          <rect width="7" height="1.8" className="hatch-gap" />
+        </pattern>
       </defs>
     </svg>
   );

@@ -9,7 +9,9 @@ export type Schemas = components["schemas"];
 export type Costs = Schemas["Costs"];
 export type CostLine = Schemas["CostLine"];
 export type Device = Schemas["Device"];
-export type Window_ = Schemas["Window"];
+export type Divided = Schemas["DividedDevice"];
+export type Layout = Schemas["Layout"];
+export type Piece = Schemas["Piece"];
 export type Self = Schemas["Self"];
 
 const KEY = "fatia.token";

@@ -5,13 +5,13 @@
  */
 import { api, body, isDemo, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
 import { Hatches, Legend, StackedBars, type Column, type Series } from "../chart";
-import { ofMode, ofState } from "../colours";
+import { ofMode, ofState, STATES } from "../colours";
 import { Choice, Here, Twin, Wide } from "../parts";
 import { useWords, type Words } from "../text";
 import { address, go, Link, usePlace, type Changes } from "../url";
 import { Findings } from "./findings";
 import { Lost } from "./lost";
-import { costs, isMonth, monthBeside, PLATFORM, runningMonth, size, STATES } from "./report";
+import { costs, isMonth, monthBeside, PLATFORM, runningMonth, size } from "./report";
 
 const LEVELS = ["tenant", "project", "mode", "workload"] as const;
 type Level = (typeof LEVELS)[number];

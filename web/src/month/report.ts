@@ -1,9 +1,6 @@
 /** Reports of a month, and what all sections say of them. */
 import { api, body, type Costs } from "../api/client";
 
-/** In the order in which they are told. */
-export const STATES = ["used", "held_unused", "idle", "stranded", "unhealthy", "maintenance", "unknown", "rounding"];
-
 /** The tenant of what nobody held. */
 export const PLATFORM = "platform";
 
