@@ -177,8 +177,8 @@ struct Growing {
 /// Divides device-hours, and remembers what depends on layouts and models alone.
 #[derive(Debug)]
 pub struct Divider<'a> {
-    rules: &'a MappingRules,
-    forest: Forest<'a>,
+    pub(super) rules: &'a MappingRules,
+    pub(super) forest: Forest<'a>,
 }
 
 impl<'a> Divider<'a> {
@@ -362,7 +362,7 @@ fn finish(all: Parts<'_>, device: &Device, in_service: Quantity) -> Result<Vec<P
 }
 
 /// The shares of a span of which nobody said anything.
-fn nobody_reported(model: &Name) -> Rc<Shares> {
+pub(super) fn nobody_reported(model: &Name) -> Rc<Shares> {
     // Not held, as far as anybody knows; that nobody vouches for it makes it unknown.
     let leaf = Leaf {
         kind: LeafKind::Idle,
@@ -393,7 +393,7 @@ fn merged_doubts(mut doubts: Vec<(Doubt, Span)>) -> Vec<(Doubt, Span)> {
 }
 
 /// Tiles an in-service span with segments, and with nothing where nobody reported.
-fn tiles<'a>(service: Span, segments: &'a [Segment]) -> Vec<(Span, Option<&'a Segment>)> {
+pub(super) fn tiles<'a>(service: Span, segments: &'a [Segment]) -> Vec<(Span, Option<&'a Segment>)> {
     let mut tiles: Vec<(Span, Option<&'a Segment>)> = Vec::new();
     let mut at = service.start();
     for segment in segments.iter().filter(|segment| segment.span.meets(service)) {
@@ -411,7 +411,7 @@ fn tiles<'a>(service: Span, segments: &'a [Segment]) -> Vec<(Span, Option<&'a Se
 }
 
 /// Cuts a span where a declared state or a mapping rule begins or ends; each piece with its first instant.
-fn pieces(span: Span, states: &[DeclaredState], rules: &MappingRules) -> Vec<(Span, Instant)> {
+pub(super) fn pieces(span: Span, states: &[DeclaredState], rules: &MappingRules) -> Vec<(Span, Instant)> {
     let mut edges = rules.edges(span);
     for state in states.iter().filter(|state| state.span.meets(span)) {
         edges.extend([state.span.start(), state.span.end()]);
@@ -464,6 +464,35 @@ fn state_of(leaf: &Leaf, is_covered: bool, states: &[DeclaredState], at: Instant
     }
 }
 
+/// What is told of a leaf: its state, and of which slice and holder it is.
+pub(super) struct Told<'a> {
+    pub(super) state: PartState,
+    pub(super) slice: Option<usize>,
+    pub(super) evidence: Option<usize>,
+    pub(super) mode: Option<SharingMode>,
+    pub(super) sku: &'a Name,
+}
+
+/// What is told of a leaf at an instant.
+pub(super) fn told<'a>(
+    leaf: &'a Leaf,
+    segment: Option<&Segment>,
+    model: &'a Name,
+    states: &[DeclaredState],
+    at: Instant,
+) -> Told<'a> {
+    let is_covered = segment.is_some_and(|segment| segment.covered);
+    let evidence = segment.and_then(|segment| leaf.evidence(segment));
+    let state = state_of(leaf, is_covered, states, at);
+    // Of time of which nobody knows more than that, it is not told apart either.
+    let is_blank = state == PartState::Unknown && leaf.kind != LeafKind::Unknown && evidence.is_none();
+    if is_blank {
+        return Told { state, slice: None, evidence, mode: None, sku: model };
+    }
+    let slice = segment.and_then(|segment| leaf.slice(segment));
+    Told { state, slice, evidence, mode: leaf.mode, sku: &leaf.sku }
+}
+
 /// The parts of one device-hour under construction.
 struct Parts<'a> {
     growing: Vec<Growing>,
@@ -488,7 +517,6 @@ impl Parts<'_> {
         energy: Option<&energy::SegmentEnergy>,
         states: &[DeclaredState],
     ) {
-        let is_covered = segment.is_some_and(|segment| segment.covered);
         let nanos = piece.nanos();
         // What of the segment's energy belongs to this piece of it, by time.
         let of_piece = segment.map(|segment| {
@@ -500,16 +528,7 @@ impl Parts<'_> {
             self.energy.add(energy.millijoules, of_piece);
         }
         for (number, leaf) in shares.leaves.iter().enumerate() {
-            let evidence = segment.and_then(|segment| leaf.evidence(segment));
-            let state = state_of(leaf, is_covered, states, at);
-            // Of time of which nobody knows more than that, it is not told apart either.
-            let is_blank =
-                state == PartState::Unknown && leaf.kind != LeafKind::Unknown && evidence.is_none();
-            let (slice, mode, sku) = if is_blank {
-                (None, None, self.model)
-            } else {
-                (segment.and_then(|segment| leaf.slice(segment)), leaf.mode, &leaf.sku)
-            };
+            let Told { state, slice, evidence, mode, sku } = told(leaf, segment, self.model, states, at);
             let growing = self.growing((state, slice, evidence, mode, leaf.estimated), sku, at);
             growing.weight.add(nanos, &leaf.share);
             if let Some((energy, of_piece)) = &energy {

@@ -40,6 +40,7 @@ pub mod allocation;
 pub mod catalogue;
 pub mod cost;
 pub mod device;
+pub mod division;
 pub mod energy;
 pub mod ids;
 pub mod layout;

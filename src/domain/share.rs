@@ -5,6 +5,7 @@
 //! layout makes an hour that cannot be divided, or takes forever. What that loses is `rounding`.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -28,6 +29,14 @@ const WEIGHED_MAX: i128 = 10_000_000_000_000_000_000_000_000;
 pub struct Share {
     numerator: i128,
     denominator: i128,
+}
+
+impl fmt::Display for Share {
+    /// In lowest terms, such as `15/112`; `1/1` is the whole.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let common = self.numerator.gcd(&self.denominator).max(1);
+        write!(f, "{}/{}", self.numerator.div_euclid(common), self.denominator.div_euclid(common))
+    }
 }
 
 impl Share {

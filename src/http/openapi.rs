@@ -10,6 +10,7 @@ use super::call::{Access, Route, Takes};
 use super::problem::Kind;
 use super::query::LIMIT_MAX;
 use crate::domain::access::{Permission, Role};
+use crate::domain::allocation::PartState;
 use crate::domain::device::{DeclaredKind, SharingMode};
 use crate::domain::mapping::Comparison;
 use crate::domain::policy::Basis;
@@ -310,7 +311,25 @@ fn entry(operation: &str) -> Option<Entry> {
         },
         "listNodes" => list("Fleet", "Nodes", "Scope"),
         "getNode" => Entry { problems: &[404], ..plain("Fleet", "A node", schema("Scope")) },
+        "getNodeLayout" => Entry {
+            parameters: vec![query("at", instant(), "When; left out: the last instant that is counted.")],
+            problems: &[404, 422],
+            ..plain(
+                "Fleet",
+                "What a node's GPUs were divided into at an instant, as they are billed",
+                schema("ScopeLayout"),
+            )
+        },
         "listPools" => list("Fleet", "Pools", "Scope"),
+        "getPoolLayout" => Entry {
+            parameters: vec![query("at", instant(), "When; left out: the last instant that is counted.")],
+            problems: &[404, 422],
+            ..plain(
+                "Fleet",
+                "What a pool's GPUs were divided into at an instant, as they are billed",
+                schema("ScopeLayout"),
+            )
+        },
         "listDevices" => Entry {
             parameters: pages_and(vec![
                 query("node", name(), "Only those that are, or were, at home on this node."),
@@ -320,6 +339,18 @@ fn entry(operation: &str) -> Option<Entry> {
             ..list("Fleet", "Devices with their in-service intervals", "Device")
         },
         "getDevice" => Entry { problems: &[404], ..plain("Fleet", "A device", schema("Device")) },
+        "getDeviceLayout" => Entry {
+            parameters: vec![
+                query("from", instant(), "From when."),
+                query("to", instant(), "Until when; at most 7 days later."),
+            ],
+            problems: &[404, 422],
+            ..plain(
+                "Fleet",
+                "What a GPU was divided into, span by span, as it is billed",
+                schema("SpanLayout"),
+            )
+        },
         "bringInventory" => Entry {
             parameters: vec![file_name()],
             body: Some("NewInventory"),
@@ -686,6 +717,33 @@ fn schemas() -> Value {
             })) },
         })),
     );
+    let piece = object(json!({
+        "state": words(PartState::ALL.map(PartState::word)),
+        "share": { "type": "string", "pattern": "^[0-9]+/[0-9]+$", "description": "A fraction of the device; those of a layout sum to 1." },
+        "mode": text_or_null(), "sku": text(), "slice": text_or_null(), "slice_id": text_or_null(),
+        "start": integer_or_null(), "tenant": text_or_null(), "project": text_or_null(),
+        "evidence": { "type": "object", "additionalProperties": text() },
+        "activity": text_or_null(), "estimated": { "type": "boolean" },
+    }));
+    add("LayoutPiece", piece);
+    add(
+        "Layout",
+        object(json!({
+            "from": shown_instant(), "to": shown_instant(),
+            "pieces": { "type": "array", "items": schema("LayoutPiece") },
+            "doubts": { "type": "array", "items": object(json!({ "kind": text(), "about": text() })) },
+        })),
+    );
+    add(
+        "DeviceLayout",
+        object(json!({
+            "gpu_uuid": text(), "gpu_model": text(), "gpu_index": integer_or_null(), "node": text(),
+            "pool": text_or_null(), "layouts": { "type": "array", "items": schema("Layout") },
+        })),
+    );
+    let devices = json!({ "type": "array", "items": schema("DeviceLayout") });
+    add("ScopeLayout", object(json!({ "name": text(), "at": or_null(shown_instant()), "devices": devices })));
+    add("SpanLayout", object(json!({ "from": shown_instant(), "to": shown_instant(), "devices": devices })));
     add(
         "NewInventory",
         body(

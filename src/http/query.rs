@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
+use crate::domain::period::Span;
+use crate::domain::units::{Instant, MICROS_PER_HOUR};
 use crate::services::error::Fault;
 use crate::wire::body::hex;
 
@@ -68,6 +70,25 @@ impl Query {
     }
 
     /// Which page is asked: after which place, and how many values.
+    /// A span of at most so many hours, `from` … `to`; both are needed.
+    pub(super) fn span(&mut self, hours_max: i64) -> Option<Span> {
+        let from = self.find("from", Instant::parse);
+        let to = self.find("to", Instant::parse);
+        for (name, is_there) in [("from", from.is_some()), ("to", to.is_some())] {
+            if !is_there {
+                self.fault(name, "is missing");
+            }
+        }
+        let (from, to) = (from?, to?);
+        let span = Span::new(from, to).ok();
+        if span.is_none() {
+            self.fault("to", "lies before from");
+        } else if to.micros_since(from) > hours_max.saturating_mul(MICROS_PER_HOUR) {
+            self.fault("to", format!("is more than {hours_max} hours after from"));
+        }
+        span
+    }
+
     pub(super) fn page<P: DeserializeOwned>(&mut self) -> Page<P> {
         let limit = self.find("limit", |text| match text.parse() {
             Ok(limit @ 1..=LIMIT_MAX) => Ok(limit),

@@ -21,6 +21,7 @@ mod holdings;
 pub mod imports;
 pub mod intake;
 pub mod inventory;
+pub mod layouts;
 pub mod outbox;
 mod plain;
 mod pools;

@@ -323,6 +323,8 @@ pub struct ScopeDevice {
     pub id: i64,
     /// The node's number.
     pub home: ScopeId,
+    /// The node's name.
+    pub node: Name,
     /// The device.
     pub device: Device,
     /// Its memory in MiB, where its inventory states it.
@@ -375,13 +377,14 @@ pub async fn scope_devices(
         let span = span_of(row.get(6)?, row.get(7)?);
         let asked =
             Span::clamped(span.start(), span.end().min(Instant::from_micros(row.get(8)?))).clip(within);
-        let device = match devices.entry((uuid.clone(), home)) {
+        let device = match devices.entry((uuid.clone(), home.clone())) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(entry) => {
                 let memory_mib: Option<i64> = row.get(3)?;
                 entry.insert(ScopeDevice {
                     id: row.get(0)?,
                     home: ScopeId::from_stored(row.get(4)?),
+                    node: home,
                     device: Device { uuid, model: name_of(&row.get::<String>(2)?)? },
                     memory_mib: memory_mib.and_then(|mib| u32::try_from(mib).ok()),
                     in_service: Vec::new(),

@@ -1,12 +1,14 @@
 //! Nodes, pools, devices and their in-service intervals.
 
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
+use crate::domain::units::Instant;
 use crate::http::call::{Body, Call, Reply};
-use crate::http::json::{self, Faults, Fields, Node};
+use crate::http::json::{self, Faults, Fields, Node, good};
 use crate::http::problem::{Problem, line_fault};
 use crate::services::browse;
 use crate::services::error::ServiceError;
 use crate::services::inventory::bring as bring_inventory;
+use crate::services::layouts;
 use crate::services::table::Strictness;
 
 /// Devices of one request, at most.
@@ -33,6 +35,28 @@ pub(in crate::http) async fn get_node(mut call: Call) -> Result<Reply, Problem> 
     call.no_more_query()?;
     let name = ScopeName { kind: ScopeKind::Node, name: call.name("node")? };
     Reply::json(&browse::scope(&call.platform()?, name).await?)
+}
+
+pub(in crate::http) async fn node_layout(call: Call) -> Result<Reply, Problem> {
+    scope_layout(call, ScopeKind::Node).await
+}
+
+pub(in crate::http) async fn pool_layout(call: Call) -> Result<Reply, Problem> {
+    scope_layout(call, ScopeKind::Pool).await
+}
+
+async fn scope_layout(mut call: Call, kind: ScopeKind) -> Result<Reply, Problem> {
+    let at = call.query.find("at", Instant::parse);
+    call.no_more_query()?;
+    let name = ScopeName { kind, name: call.name(kind.word())? };
+    Reply::json(&layouts::of_scope(&call.platform()?, name, at).await?)
+}
+
+pub(in crate::http) async fn device_layout(mut call: Call) -> Result<Reply, Problem> {
+    let within = call.query.span(layouts::HOURS_MAX);
+    call.no_more_query()?;
+    let device = call.name("device")?;
+    Reply::json(&layouts::of_device(&call.platform()?, device, good(within)?).await?)
 }
 
 pub(in crate::http) async fn list_devices(mut call: Call) -> Result<Reply, Problem> {

@@ -1,8 +1,6 @@
 //! Usage: batches as agents send them, numbers that will never come, and what was reported, as it was.
 
 use crate::domain::ids::Name;
-use crate::domain::period::Span;
-use crate::domain::units::{Instant, MICROS_PER_HOUR};
 use crate::http::call::{Call, Reply};
 use crate::http::json::{self, Faults, Fields, good};
 use crate::http::problem::{Kind, Problem};
@@ -72,28 +70,14 @@ pub(in crate::http) async fn skip(mut call: Call) -> Result<Reply, Problem> {
 pub(in crate::http) async fn list_windows(mut call: Call) -> Result<Reply, Problem> {
     let page = call.query.page::<WindowPlace>();
     let node = call.query.find("node", Name::parse);
-    let from = call.query.find("from", Instant::parse);
-    let to = call.query.find("to", Instant::parse);
     let device = call.query.find("device", Name::parse);
     let kind = call.query.find("kind", WindowKind::parse);
-    for (name, is_there) in [("node", node.is_some()), ("from", from.is_some()), ("to", to.is_some())] {
-        if !is_there {
-            call.query.fault(name, "is missing");
-        }
+    if node.is_none() {
+        call.query.fault("node", "is missing");
     }
-    let span = match (from, to) {
-        (Some(from), Some(to)) => Span::new(from, to).ok(),
-        _ => None,
-    };
-    if let (Some(from), Some(to)) = (from, to) {
-        if span.is_none() {
-            call.query.fault("to", "lies before from");
-        } else if to.micros_since(from) > HOURS_MAX.saturating_mul(MICROS_PER_HOUR) {
-            call.query.fault("to", format!("is more than {HOURS_MAX} hours after from"));
-        }
-    }
+    let within = call.query.span(HOURS_MAX);
     call.no_more_query()?;
-    let asked = WindowsAsked { node: good(node)?, within: good(span)?, device, kind };
+    let asked = WindowsAsked { node: good(node)?, within: good(within)?, device, kind };
     let found = windows(call.view()?, asked, page.after.clone(), page.reach()).await?;
     Reply::page(page.cut(found, |each| each.place.clone()))
 }

@@ -61,6 +61,7 @@ fn filled(path: &str, token: &str) -> String {
         .replace("{rule}", "1")
         .replace("{name}", "june")
         .replace("{node}", "n-shared")
+        .replace("{pool}", "none-there")
         .replace("{device}", "g-shared")
         .replace("{import}", "none-there")
         .replace("{token}", token)

@@ -7,6 +7,7 @@ mod edges;
 mod fleet;
 mod idempotency;
 mod imports;
+mod layouts;
 mod page;
 mod prices;
 mod reports;

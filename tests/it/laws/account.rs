@@ -16,6 +16,13 @@ use fatia::domain::usage::Batch;
 
 use super::world::{FleetDevice, NODES, Window, World, usd};
 
+impl FleetDevice {
+    /// What is known of it in an hour.
+    pub(super) fn facts<'a>(&'a self, in_service: &'a [Span]) -> DeviceFacts<'a> {
+        DeviceFacts { device: &self.device, memory_mib: self.memory_mib, in_service, states: &self.states }
+    }
+}
+
 /// A node-hour with where and when it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Accounted {
@@ -95,23 +102,26 @@ impl World {
     }
 
     fn divide(&self, node: usize, segments: HourSegments, divider: &mut Divider<'_>) -> NodeHour {
-        let hour = segments.hour;
-        let mut devices = Vec::new();
-        for each in self.devices.iter().filter(|each| each.node == node) {
-            let clipped = each.in_service().into_iter().map(|span| span.clip(hour));
-            let in_service: Vec<Span> = clipped.filter(|span| !span.is_empty()).collect();
-            if !in_service.is_empty() {
-                let facts = DeviceFacts {
-                    device: &each.device,
-                    memory_mib: each.memory_mib,
-                    in_service: &in_service,
-                    states: &each.states,
-                };
+        let devices = self
+            .in_service_during(node, segments.hour)
+            .iter()
+            .map(|(each, in_service)| {
+                let facts = each.facts(in_service);
                 let said = segments.devices.iter().find(|said| said.device == each.device.uuid);
-                devices.push(divider.divide(&facts, &segments, said, &self.policy).unwrap());
-            }
-        }
+                divider.divide(&facts, &segments, said, &self.policy).unwrap()
+            })
+            .collect();
         NodeHour { segments, devices }
+    }
+
+    /// A node's devices that are in service in an hour, with when.
+    pub(super) fn in_service_during(&self, node: usize, hour: Span) -> Vec<(&FleetDevice, Vec<Span>)> {
+        let here = self.devices.iter().filter(|each| each.node == node);
+        let clipped = here.map(|each| {
+            let spans = each.in_service().into_iter().map(|span| span.clip(hour));
+            (each, spans.filter(|span| !span.is_empty()).collect::<Vec<Span>>())
+        });
+        clipped.filter(|(_, spans)| !spans.is_empty()).collect()
     }
 
     /// The sums of the month's days.

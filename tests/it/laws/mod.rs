@@ -11,6 +11,7 @@
 mod account;
 mod amendments;
 mod conservation;
+mod divisions;
 mod exact;
 mod integrator;
 mod neighbours;

@@ -16,6 +16,7 @@ use fatia::domain::usage::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::divisions::as_parts;
 use super::holds;
 use super::world::{MINUTE, name};
 
@@ -98,7 +99,14 @@ impl Pool {
             .map(|(device, in_service, states)| DeviceFacts { device, memory_mib: None, in_service, states })
             .collect();
         let rules = MappingRules::default();
-        Divider::new(Catalogue::embedded(), &rules).divide_pool(&facts, &hour, hour.devices.first()).unwrap()
+        let mut divider = Divider::new(Catalogue::embedded(), &rules);
+        let divided = divider.divide_pool(&facts, &hour, hour.devices.first()).unwrap();
+        let shown = divider.pool_divisions(&facts, &hour, hour.devices.first());
+        for (member, divisions) in divided.iter().zip(shown) {
+            let billed = member.parts.iter().filter(|part| part.state != PartState::Rounding).cloned();
+            assert_eq!(as_parts(&divisions), billed.collect::<Vec<_>>(), "what is shown is what is billed");
+        }
+        divided
     }
 
     /// What each holder has, in millionths of a device-minute times 60: minute by minute, from DESIGN §3 alone.
