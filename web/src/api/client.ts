@@ -9,9 +9,9 @@ export type Schemas = components["schemas"];
 export type Costs = Schemas["Costs"];
 export type CostLine = Schemas["CostLine"];
 export type Device = Schemas["Device"];
-export type Divided = Schemas["DividedDevice"];
+export type Divided = Schemas["DeviceLayout"];
 export type Layout = Schemas["Layout"];
-export type Piece = Schemas["Piece"];
+export type Piece = Schemas["LayoutPiece"];
 export type Self = Schemas["Self"];
 
 const KEY = "fatia.token";

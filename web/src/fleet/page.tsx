@@ -9,7 +9,7 @@ import { address, go, Link, usePlace } from "../url";
 import { Bar, colourBy, legend, PieceTable, type Colour, type Paint } from "./bar";
 import { OneDevice } from "./device";
 
-type Division = Schemas["LayoutAt"];
+type Division = Schemas["ScopeLayout"];
 
 /** Nodes and pools of one view: each is asked for by itself. */
 const SCOPES = 12;
@@ -123,7 +123,7 @@ function Cards() {
               <Legend series={legend(paint, piecesOf(all), colour, words)} />
               <p className="quiet">{texts.toScale}</p>
               {all.cards.length === 0 && <p className="note">{texts.noNodes}</p>}
-              <div className="nodes">
+              <div className={one ? "nodes one" : "nodes"}>
                 {all.cards.map((card) => <ScopeCard key={`${card.kind} ${card.name}`} card={card} colour={colour} />)}
               </div>
               <p className="tools">
