@@ -225,7 +225,7 @@ await part("link", async (fault) => {
 // On paper there is nothing to press, and nothing is cut off.
 for (const [name, path] of pages.filter(([name]) => ["month", "fleet", "device"].includes(name))) {
   await part(`print-${name}`, async (fault) => {
-    const page = await visit(fault, { colorScheme: "dark", viewport: { width: 720, height: 1000 } });
+    const page = await visit(fault, { colorScheme: "dark", viewport: { width: 688, height: 1000 } });
     await page.goto(origin + path);
     await loaded(page);
     await page.emulateMedia({ media: "print" });

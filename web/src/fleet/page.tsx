@@ -187,26 +187,29 @@ function ScopeCard({ card, colour }: { card: Card; colour: Colour }) {
     <section className="node" aria-label={title}>
       <h2>{title}</h2>
       <Here loaded={division.status === "fulfilled" ? { state: "here", value: division.value } : { state: "failed", error: division.reason }}>
-        {({ at, devices }) => (
-          <>
-            <p className="quiet">
-              {count(texts.gpus, devices.length)}, {at === null ? texts.neverCounted : fill(texts.countedAt, { at: time(at) })}
-            </p>
-            <ul className="gpus">
-              {devices.map((device) => <Gpu key={device.gpu_uuid} device={device} isOfPool={kind === "pool"} colour={colour} />)}
-            </ul>
-            <Twin label={`${title}: ${texts.asTable}`}>
-              <PieceTable
-                first={texts.gpu}
-                rows={devices.flatMap((device) =>
-                  device.layouts.flatMap((layout) =>
-                    layout.pieces.map((piece, index) => ({ key: `${device.gpu_uuid} ${index}`, name: nameOf(device), piece })),
-                  ),
-                )}
-              />
-            </Twin>
-          </>
-        )}
+        {({ at, devices }) => {
+          const ordered = [...devices].sort((a, b) => (kind === "pool" ? a.node.localeCompare(b.node) : 0) || (a.gpu_index ?? 0) - (b.gpu_index ?? 0));
+          return (
+            <>
+              <p className="quiet">
+                {count(texts.gpus, devices.length)}, {at === null ? texts.neverCounted : fill(texts.countedAt, { at: time(at) })}
+              </p>
+              <ul className="gpus">
+                {ordered.map((device) => <Gpu key={device.gpu_uuid} device={device} isOfPool={kind === "pool"} colour={colour} />)}
+              </ul>
+              <Twin label={`${title}: ${texts.asTable}`}>
+                <PieceTable
+                  first={texts.gpu}
+                  rows={ordered.flatMap((device) =>
+                    device.layouts.flatMap((layout) =>
+                      layout.pieces.map((piece, index) => ({ key: `${device.gpu_uuid} ${index}`, name: nameOf(device), piece })),
+                    ),
+                  )}
+                />
+              </Twin>
+            </>
+          );
+        }}
       </Here>
     </section>
   );
