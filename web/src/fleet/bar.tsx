@@ -83,7 +83,7 @@ export function Bar({ layout, colour, isTall }: { layout: Layout; colour: Colour
       </svg>
       {pieces.map(({ piece, start, share }, at) => (
         <span key={at} className="tag" style={{ left: percent(start), width: percent(share) }} title={say(piece, words)}>
-          <span className={payer(piece) === null ? "nobody" : undefined}>
+          <span className={payer(piece) !== null ? undefined : piece.slice === null ? "nobody bare" : "nobody"}>
             <b>{payer(piece) ?? (piece.state === "used" ? words.texts.unmapped : words.word("states", piece.state))}</b>
             {piece.slice !== null && piece.slice !== "device" && <i>{words.slice(piece.slice)}</i>}
           </span>
