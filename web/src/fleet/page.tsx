@@ -1,7 +1,7 @@
 /**
  * The fleet: nodes and pools with their GPUs, each with what it is divided into at an instant, as that is billed.
  */
-import { api, body, Refusal, useLoaded, type Divided, type Piece, type Schemas } from "../api/client";
+import { api, body, useLoaded, type Divided, type Piece, type Schemas } from "../api/client";
 import { Hatches, Legend } from "../chart";
 import { Choice, Here, Twin } from "../parts";
 import { useWords } from "../text";
@@ -29,17 +29,11 @@ interface Shown {
   nextPools: string | null;
 }
 
-async function divisionOf({ kind, name }: Asked, at: string | null): Promise<Asked & { value: Division }> {
+async function divisionOf({ kind, name }: Asked, at: string | null): Promise<Division> {
   const query = at === null ? {} : { at };
-  if (kind === "node") {
-    try {
-      return { kind, name, value: await body(api.GET("/api/v1/nodes/{node}/layout", { params: { path: { node: name }, query } })) };
-    } catch (error) {
-      // Reports tell of pools where nodes are told, by name; no name is both.
-      if (!(error instanceof Refusal && error.status === 404)) throw error;
-    }
-  }
-  return { kind: "pool", name, value: await body(api.GET("/api/v1/pools/{pool}/layout", { params: { path: { pool: name }, query } })) };
+  return kind === "node"
+    ? body(api.GET("/api/v1/nodes/{node}/layout", { params: { path: { node: name }, query } }))
+    : body(api.GET("/api/v1/pools/{pool}/layout", { params: { path: { pool: name }, query } }));
 }
 
 /** One node or pool, if the address names one; else a page of nodes and, when all were shown, of pools. */
@@ -64,12 +58,8 @@ async function shown(query: URLSearchParams, at: string | null): Promise<Shown> 
       nextPools = pools.next;
     }
   }
-  const answers = await Promise.allSettled(asked.map((each) => divisionOf(each, at)));
-  const cards = answers.map((answer, index): Card =>
-    answer.status === "fulfilled"
-      ? { kind: answer.value.kind, name: answer.value.name, division: { status: "fulfilled", value: answer.value.value } }
-      : { ...(asked[index] ?? { kind: "node", name: "" }), division: answer },
-  );
+  const divisions = await Promise.allSettled(asked.map((each) => divisionOf(each, at)));
+  const cards = divisions.flatMap((division, index): Card[] => (asked[index] ? [{ ...asked[index], division }] : []));
   return { cards, tenants: (await tenants).items.map((tenant) => tenant.name).filter((name) => name !== "platform"), nextNodes, nextPools };
 }
 

@@ -17,39 +17,53 @@ const KINDS: Record<string, DeclaredState["kind"][]> = { unhealthy: ["unhealthy"
 
 interface LostLine {
   line: CostLine;
+  isPool: boolean;
   /** The first instant of its day, and of the next. */
   from: number;
   to: number;
   declared: DeclaredState | null;
 }
 
+/** What was declared where a node's or pool's GPUs are, and which models these are. */
+interface Known {
+  states: DeclaredState[];
+  models: Map<string, string>;
+}
+
+/** States are declared of nodes: of a pool they are those of its GPUs' nodes. */
+async function knownOf(scope: string, isPool: boolean): Promise<Known> {
+  const query = { ...(isPool ? { pool: scope } : { node: scope }), limit: 1000 };
+  const { items: devices } = await body(api.GET("/api/v1/devices", { params: { query } }));
+  const nodes = isPool ? [...new Set(devices.flatMap((each) => each.in_service.map(({ node }) => node)))].slice(0, LINES_MAX) : [scope];
+  const answers = await Promise.all(nodes.map((node) => body(api.GET("/api/v1/states", { params: { query: { node, limit: 1000 } } }))));
+  return { states: answers.flatMap(({ items }) => items), models: new Map(devices.map((each) => [each.gpu_uuid, each.gpu_model])) };
+}
+
 async function lost(period: string, self: Self): Promise<{ lines: LostLine[]; more: number; zone: string; currency: string }> {
   const report = await costs(period, ["day", "node", "model"]);
   const all = report.groups.filter((line) => line.state in KINDS && size(line.gpu_hours) > 0);
   const longest = [...all].sort((a, b) => size(b.gpu_hours) - size(a.gpu_hours)).slice(0, LINES_MAX);
-  const states = new Map<string, DeclaredState[]>();
-  const models = new Map<string, string>();
-  if (self.permissions.includes("states:read")) {
-    const nodes = new Set(longest.filter((line) => KINDS[line.state]?.length).map((line) => line.node ?? ""));
-    await Promise.all(
-      [...nodes].map(async (node) => {
-        const { items } = await body(api.GET("/api/v1/states", { params: { query: { node, limit: 1000 } } }));
-        states.set(node, items);
-        if (!self.permissions.includes("fleet:read") || items.every((each) => each.gpu_uuid === null)) return;
-        const devices = await body(api.GET("/api/v1/devices", { params: { query: { node, limit: 1000 } } }));
-        for (const device of devices.items) models.set(device.gpu_uuid, device.gpu_model);
-      }),
-    );
+  const scopes = new Set(longest.filter((line) => KINDS[line.state]?.length).map((line) => line.node ?? ""));
+  const known = new Map<string, Known>();
+  // Reports name pools where they name nodes, and none has a node's name.
+  const pools = new Set<string>();
+  if (longest.length && self.permissions.includes("fleet:read")) {
+    const { items } = await body(api.GET("/api/v1/pools", { params: { query: { limit: 1000 } } }));
+    for (const { name } of items) pools.add(name);
+    if (self.permissions.includes("states:read")) {
+      await Promise.all([...scopes].map(async (scope) => known.set(scope, await knownOf(scope, pools.has(scope)))));
+    }
   }
   const lines = longest.map((line) => {
     const day = line.day ?? "";
+    const here = known.get(line.node ?? "");
     const [from, to] = [startOfDay(day, report.zone), startOfDay(dayAfter(day), report.zone)];
     const explains = (each: DeclaredState) =>
       KINDS[line.state]?.includes(each.kind) &&
       Date.parse(each.from) < to &&
       (each.to === null || Date.parse(each.to) > from) &&
-      (each.gpu_uuid === null || (models.get(each.gpu_uuid) ?? line.model) === line.model);
-    return { line, from, to, declared: states.get(line.node ?? "")?.find(explains) ?? null };
+      (each.gpu_uuid === null || here?.models.get(each.gpu_uuid) === line.model);
+    return { line, isPool: pools.has(line.node ?? ""), from, to, declared: here?.states.find(explains) ?? null };
   });
   lines.sort((a, b) => a.from - b.from || (a.line.node ?? "").localeCompare(b.line.node ?? ""));
   return { lines, more: all.length - longest.length, zone: report.zone, currency: report.currency };
@@ -108,7 +122,7 @@ export function Lost({ period, self }: { period: string; self: Self }) {
                       return (
                         <tr key={`${line.day} ${node} ${line.model} ${line.state}`}>
                           <th scope="row" className="whole">{date(line.day ?? "")}</th>
-                          <td className="whole"><Link to={address(place, { node, at }, "/fleet")} label={`${node}, ${time(at)}`}>{node}</Link></td>
+                          <td className="whole"><Link to={address(place, { [each.isPool ? "pool" : "node"]: node, at }, "/fleet")} label={`${node}, ${time(at)}`}>{node}</Link></td>
                           <td>{line.model}</td>
                           <td>{word("states", line.state)}</td>
                           <td className="number">{hours(line.gpu_hours)}</td>

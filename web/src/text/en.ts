@@ -91,6 +91,9 @@ export const en = {
   finding: "Finding",
   findingsCut: { one: "There are more findings than are read here: these are of the first {n}.", other: "There are more findings than are read here: these are of the first {n}." },
   subject: "Subject",
+  times: "Times",
+  foundTimes: { one: "{n} time", other: "{n} times" },
+  moreSubjects: { one: "also of {n} other subject", other: "also of {n} other subjects" },
   detail: "Detail",
   findingKinds: {
     unknown_profile: "Unknown profile", illegal_layout: "Illegal layout", lost_parent: "Slice without its parent",

@@ -40,12 +40,13 @@ function words(language: Language) {
   const short = new Intl.NumberFormat(language, { maximumSignificantDigits: 3, notation: "compact" });
   const fill = (text: string, values: Record<string, string | number>) =>
     text.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? ""));
+  const count = (forms: { one: string; other: string }, n: number) =>
+    fill(plural.select(n) === "one" ? forms.one : forms.other, { n: n.toLocaleString(language) });
   return {
     language,
     texts,
     fill,
-    count: (forms: { one: string; other: string }, n: number) =>
-      fill(plural.select(n) === "one" ? forms.one : forms.other, { n: n.toLocaleString(language) }),
+    count,
     hours: (text: string) => hours.format(text as Decimal),
     exact: (text: string) => exact.format(text as Decimal),
     money: (text: string | null | undefined, currency: string) =>
@@ -62,6 +63,8 @@ function words(language: Language) {
       if (ppm) return percent.format(Number(ppm[1]) / 1e6);
       const threads = /^(\d+)percent$/.exec(size);
       if (threads) return percent.format(Number(threads[1]) / 100);
+      const devices = /^(\d+)devices$/.exec(size);
+      if (devices) return count(texts.gpus, Number(devices[1]));
       return size.replace(/^1of(\d+)$/, "1/$1").replace(/^device$/, texts.gpu);
     },
     short: (value: number) => short.format(value),

@@ -93,6 +93,9 @@ export const pt: Texts = {
   finding: "Constatação",
   findingsCut: { one: "Há mais constatações do que se lê aqui: estas são da primeira {n}.", other: "Há mais constatações do que se lê aqui: estas são das primeiras {n}." },
   subject: "Sobre",
+  times: "Vezes",
+  foundTimes: { one: "{n} vez", other: "{n} vezes" },
+  moreSubjects: { one: "também sobre mais {n}", other: "também sobre mais {n}" },
   detail: "Detalhe",
   findingKinds: {
     unknown_profile: "Perfil desconhecido", illegal_layout: "Divisão impossível", lost_parent: "Fatia sem a que a contém",
