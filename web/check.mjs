@@ -58,7 +58,16 @@ async function migDevice() {
 }
 const DEVICE = process.env.DEVICE ?? (await migDevice());
 if (!DEVICE) throw new Error(`no GPU was divided at ${AT}: name another instant in AT`);
-const unhealthy = (await ask("/api/v1/states?limit=1000")).items.find((each) => each.kind === "unhealthy");
+
+/** A declared fault that the service counts: not one of a node whose GPUs are in a pool, nor one to come. */
+async function countedFault() {
+  for (const each of (await ask("/api/v1/states?limit=1000")).items.filter(({ kind }) => kind === "unhealthy")) {
+    const { devices } = await ask(`/api/v1/nodes/${encodeURIComponent(each.node)}/layout?at=${each.from}`);
+    if (devices.some(({ layouts }) => layouts.some(({ pieces }) => pieces.some(({ state }) => state === "unhealthy")))) return each;
+  }
+  return null;
+}
+const unhealthy = await countedFault();
 
 const pages = [
   ["sign-in", "/"],

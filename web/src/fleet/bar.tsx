@@ -69,6 +69,10 @@ export function say(piece: Piece, words: Words): string {
   ].filter(Boolean).join(", ");
 }
 
+/** Who has it, or else what it is: its colour or pattern tells the state as well. */
+const calledBy = (piece: Piece, { texts, word }: Words) =>
+  payer(piece) ?? (piece.state === "used" ? texts.unmapped : holderOf(piece) || word("states", piece.state));
+
 /** To scale; each piece says what it is, as far as that fits. The table beside it says it to those who do not see it. */
 export function Bar({ layout, colour, isTall }: { layout: Layout; colour: Colour; isTall?: boolean }) {
   const words = useWords();
@@ -84,7 +88,7 @@ export function Bar({ layout, colour, isTall }: { layout: Layout; colour: Colour
       {pieces.map(({ piece, start, share }, at) => (
         <span key={at} className="tag" style={{ left: percent(start), width: percent(share) }} title={say(piece, words)}>
           <span className={payer(piece) !== null ? undefined : piece.slice === null ? "nobody bare" : "nobody"}>
-            <b>{payer(piece) ?? (piece.state === "used" ? words.texts.unmapped : words.word("states", piece.state))}</b>
+            <b>{calledBy(piece, words)}</b>
             {piece.slice !== null && piece.slice !== "device" && <i>{words.slice(piece.slice)}</i>}
           </span>
         </span>

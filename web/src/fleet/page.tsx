@@ -178,6 +178,7 @@ function ScopeCard({ card, colour }: { card: Card; colour: Colour }) {
       <h2>{title}</h2>
       <Here loaded={division.status === "fulfilled" ? { state: "here", value: division.value } : { state: "failed", error: division.reason }}>
         {({ at, devices }) => {
+          const isEmpty = devices.every((device) => device.layouts.length === 0);
           const ordered = [...devices].sort((a, b) => (kind === "pool" ? a.node.localeCompare(b.node) : 0) || (a.gpu_index ?? 0) - (b.gpu_index ?? 0));
           return (
             <>
@@ -187,16 +188,18 @@ function ScopeCard({ card, colour }: { card: Card; colour: Colour }) {
               <ul className="gpus">
                 {ordered.map((device) => <Gpu key={device.gpu_uuid} device={device} isOfPool={kind === "pool"} colour={colour} />)}
               </ul>
-              <Twin label={`${title}: ${texts.asTable}`}>
-                <PieceTable
-                  first={texts.gpu}
-                  rows={ordered.flatMap((device) =>
-                    device.layouts.flatMap((layout) =>
-                      layout.pieces.map((piece, index) => ({ key: `${device.gpu_uuid} ${index}`, name: nameOf(device), piece })),
-                    ),
-                  )}
-                />
-              </Twin>
+              {!isEmpty && (
+                <Twin label={`${title}: ${texts.asTable}`}>
+                  <PieceTable
+                    first={texts.gpu}
+                    rows={ordered.flatMap((device) =>
+                      device.layouts.flatMap((layout) =>
+                        layout.pieces.map((piece, index) => ({ key: `${device.gpu_uuid} ${index}`, name: nameOf(device), piece })),
+                      ),
+                    )}
+                  />
+                </Twin>
+              )}
             </>
           );
         }}
@@ -214,15 +217,15 @@ function Gpu({ device, isOfPool, colour }: { device: Divided; isOfPool: boolean;
   const [layout] = device.layouts;
   const isElsewhere = !isOfPool && device.pool !== null;
   return (
-    <li>
+    <li className={isElsewhere ? "elsewhere" : undefined}>
       <Link to={address(place, { node: null, pool: null, device: device.gpu_uuid })}>
         <span className="gpu-name"><b>{nameOf(device)}</b> {device.gpu_model}{isOfPool && `, ${device.node}`}</span>
         {layout && <Bar layout={layout} colour={colour} />}
       </Link>
       {isElsewhere ? (
-        <p className="quiet">
-          <Link to={address(place, { node: null, pool: device.pool })}>{fill(texts.inPool, { name: device.pool ?? "" })}</Link>
-        </p>
+        <Link to={address(place, { node: null, pool: device.pool })} label={`${nameOf(device)}: ${fill(texts.inPool, { name: device.pool ?? "" })}`}>
+          {fill(texts.inPool, { name: device.pool ?? "" })}
+        </Link>
       ) : (
         !layout && <p className="quiet">{texts.nothingCounted}</p>
       )}

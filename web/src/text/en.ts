@@ -53,7 +53,7 @@ export const en = {
   node: "Node",
   share: "Share",
   shareOfTotal: "Share of the total",
-  platformTime: "Nobody’s time, kept by the platform",
+  platformTime: "No tenant’s: kept by the platform",
   byTenant: "By tenant",
   allTenants: "All tenants",
   where: "You are here",

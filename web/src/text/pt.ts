@@ -55,7 +55,7 @@ export const pt: Texts = {
   node: "Nó",
   share: "Fração",
   shareOfTotal: "Parte do total",
-  platformTime: "Tempo de ninguém, mantido pela plataforma",
+  platformTime: "De nenhum inquilino: fica com a plataforma",
   byTenant: "Por inquilino",
   allTenants: "Todos os inquilinos",
   where: "Você está aqui",
