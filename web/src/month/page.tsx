@@ -141,7 +141,7 @@ function Totals({ report }: { report: Costs }) {
           <dt>{texts.used}</dt>
           <dd>{hours(used?.gpu_hours ?? "0")} <small>{fill(texts.ofTotal, { share: share(used) })}</small></dd>
         </div>
-        {idle && (
+        {idle && size(idle.gpu_hours) > 0 && (
           <div>
             <dt>{texts.states.idle}</dt>
             <dd>{hours(idle.gpu_hours)} <small>{fill(texts.ofTotal, { share: share(idle) })}</small></dd>
@@ -397,10 +397,10 @@ function WhatFor({ period }: { period: string }) {
               <thead>
                 <tr>
                   <th scope="col">{texts.state}</th>
-                  <th scope="col">{texts.cause}</th>
                   <th scope="col" className="number">{texts.gpuHours}</th>
                   <th scope="col" className="number">{texts.share}</th>
                   <th scope="col" className="number">{texts.cost}</th>
+                  <th scope="col">{texts.cause}</th>
                 </tr>
               </thead>
               {STATES.map((state) => {
@@ -414,18 +414,18 @@ function WhatFor({ period }: { period: string }) {
                         <svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" style={{ fill: state === "used" ? "var(--accent)" : ofState(state) }} /></svg>{" "}
                         {words.word("states", state)}
                       </th>
-                      <td>{(texts.causes as Record<string, string>)[state]}</td>
                       <td className="number">{hours(total.gpu_hours)}</td>
                       <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="number">{money(total.cost, report.currency)}</td>
+                      <td>{(texts.causes as Record<string, string>)[state]}</td>
                     </tr>
                     {models.map((line) => (
                       <tr key={line.model} className="below">
                         <th scope="row">{line.model}</th>
-                        <td />
                         <td className="number">{hours(line.gpu_hours)}</td>
                         <td className="number">{portion(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
                         <td className="number">{money(line.cost, report.currency)}</td>
+                        <td />
                       </tr>
                     ))}
                   </tbody>
