@@ -220,6 +220,7 @@ await part("link", async (fault) => {
   await page.goto(`${origin}/#token=${token}`);
   await page.waitForSelector("#levels");
   if (page.url() !== `${origin}/`) fault(`the address is still ${page.url().replace(token, "TOKEN")}`);
+  await loaded(page);
   if ((await page.evaluate(() => history.length)) > 2) fault("the link stands in the history");
   await page.evaluate(() => sessionStorage.setItem("fatia.token", "another"));
   await page.evaluate((text) => location.assign(`/#token=${text}`), token);
