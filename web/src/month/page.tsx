@@ -417,7 +417,7 @@ function WhatFor({ period }: { period: string }) {
                       <td className="number">{hours(total.gpu_hours)}</td>
                       <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="number">{money(total.cost, report.currency)}</td>
-                      <td>{(texts.causes as Record<string, string>)[state]}</td>
+                      <td className="because">{(texts.causes as Record<string, string>)[state]}</td>
                     </tr>
                     {models.map((line) => (
                       <tr key={line.model} className="below">
