@@ -14,30 +14,37 @@ export JUDGES ?= $(HOME)/.cache/fatia/judges
 export JUDGE_PYTHON ?= $(JUDGES)/python/bin/python
 export JUDGE_PROMTOOL ?= $(JUDGES)/promtool
 
-DEMO := tests/fixtures/demo
-DEMO_DATA := var/demo
-DEMO_LISTEN := 127.0.0.1:8080
-DEMO_FATIA := $(CARGO) run --quiet $(LOCKED) -- --data $(DEMO_DATA)
+# What `make run` gives `fatia demo`, such as `make run DEMO="--listen 127.0.0.1:9090 --months 3"`.
+DEMO ?=
 
 # The steps of `make test` are in order of price and share two cores and one build folder.
 .NOTPARALLEL:
 
 .PHONY: help
 help:
-	@echo "make run     build, load a made-up month into $(DEMO_DATA), report its costs, and answer on $(DEMO_LISTEN)"
+	@echo "make run     build, and show a made-up company on http://127.0.0.1:8080 (its data: data/demo)"
 	@echo "make web     build the web pages with Node; a program that is built after that has them"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
 	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, the door, what agents send"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, deploy/, cargo-deny if installed"
-	@echo "make clean   remove the build folder and $(DEMO_DATA)"
+	@echo "make clean   remove the build folders and data/demo"
 
-# The program takes the pages in when the file below is compiled, and cargo does not see a folder that is new.
+# The program takes the pages in when the file that is touched is compiled, and cargo does not see a folder that is new.
+WEB_SOURCE := $(shell find web/src web/vendor -type f 2>/dev/null) \
+    $(wildcard web/*.html web/*.ts web/*.json) tests/conformance/openapi.json
+
 .PHONY: web
-web:
-	cd web && npm ci --no-audit --no-fund && npm run build
+web: web/dist/index.html
+
+web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCE)
+	cd web && npm run build
 	touch src/http/page.rs
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	touch $@
 
 # The pages where they can be built; a program without them says how.
 .PHONY: web-if-node
@@ -47,22 +54,11 @@ web-if-node:
 	elif ! $(MAKE) --no-print-directory web; then \
 	    echo "The web pages could not be built: the program says how they are." >&2; fi
 
+# What is installed elsewhere is what is shown: a release build.
 .PHONY: run
 run: needs-build web-if-node
-	$(CARGO) build $(LOCKED) --bin fatia
-	@echo
-	@echo "The sample month is made up: its fleet, tenants, holders and prices exist in $(DEMO) only."
-	@echo
-	rm -rf $(DEMO_DATA)
-	mkdir -p $(DEMO_DATA)
-	$(DEMO_FATIA) price load $(DEMO)/prices.toml
-	$(DEMO_FATIA) import intervals --inventory $(DEMO)/inventory.csv $(DEMO)/intervals.csv
-	$(DEMO_FATIA) report costs --period 2026-09 --group-by tenant,project,mode
-	@echo
-	@echo "Those are costs of a made-up month. The data lies in $(DEMO_DATA); the pages are on http://$(DEMO_LISTEN)/, the API on http://$(DEMO_LISTEN)/docs."
-	@echo "Sign in with the token below, and \`fatia --data $(DEMO_DATA) ...\` from another terminal; Ctrl-C stops it."
-	@echo
-	$(DEMO_FATIA) serve --listen $(DEMO_LISTEN) --print-token
+	$(CARGO) build $(LOCKED) --release --bin fatia
+	"$(CARGO_TARGET_DIR)/release/fatia" demo $(DEMO)
 
 .PHONY: test
 test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
@@ -96,7 +92,7 @@ lint: needs-lint fmt-check check clippy
 .PHONY: clean
 clean:
 	$(CARGO) clean
-	rm -rf $(DEMO_DATA)
+	rm -rf data/demo web/dist
 
 # The steps.
 

@@ -34,10 +34,16 @@ fn main() -> ExitCode {
         // What is made up lies beside nothing that is not.
         arguments.data = Path::new("data").join("demo");
     }
-    let settings = match Settings::load(&arguments.data, arguments.config.as_deref()) {
+    let mut settings = match Settings::load(&arguments.data, arguments.config.as_deref()) {
         Ok(settings) => settings,
         Err(error) => return fail(&error.into(), 1),
     };
+    if let Command::Demo(_) = arguments.command {
+        // What is made up is kept in its own folder and money, whatever somebody's environment names.
+        settings.database.url = None;
+        (settings.billing.zone, settings.billing.currency) = (None, None);
+        (settings.http.tls_certificate, settings.http.tls_key) = (None, None);
+    }
     log_as(settings.log.format);
     if let Command::Agent(agent) = &arguments.command {
         // No runtime is under it: two threads do it all.
@@ -122,7 +128,10 @@ async fn run(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Endin
     let mut seed = [0; 32];
     node::random(&mut seed).map_err(anyhow::Error::msg)?;
     let billing = BillingSettings { zone: settings.billing.zone, currency: settings.billing.currency };
-    let platform = Platform::open(store, fatia::config::actor(), Arc::new(clock), billing, seed).await?;
+    let mut platform = Platform::open(store, fatia::config::actor(), Arc::new(clock), billing, seed).await?;
+    if let Command::Demo(_) = arguments.command {
+        platform = platform.as_demo().await?;
+    }
     let worker = this_worker(&arguments.command, settings, started);
     match &arguments.command {
         Command::Worker(WorkerArguments { once: true, .. }) => worker::run_once(&platform, &worker).await?,
@@ -166,6 +175,16 @@ async fn serve(
         let token = if options.print_token { format!(" token={}", minted.text) } else { String::new() };
         let mut out = std::io::stdout();
         let _closed_by_its_reader = writeln!(out, "ready {address}{token}").and_then(|()| out.flush());
+        if demo.is_some() {
+            // Beside the log, which holds no token: for whoever sits at this terminal.
+            let text = format!(
+                "\nA made-up company, its fleet and its prices. Open {address}/#token={} in a browser.\n\
+                 The data is in {}; Ctrl-C stops it.\n",
+                minted.text,
+                arguments.data.display()
+            );
+            let _closed_by_its_reader = writeln!(std::io::stderr(), "{text}");
+        }
     };
     let is_over = Arc::new(AtomicBool::new(false));
     let telling = async {

@@ -222,12 +222,12 @@ pub struct DemoArguments {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// How many months of history there are before this one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=12))]
-    pub months: u32,
-    /// By which its habits are thrown; the same seed makes the same history
-    #[arg(long, value_name = "N", default_value_t = 7)]
-    pub seed: u64,
+    /// How many months of history there are before this one [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=12))]
+    pub months: Option<u32>,
+    /// By which its habits are thrown; the same seed makes the same history [default: 7]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 /// What can be done with tokens.

@@ -16,7 +16,7 @@ pub(super) async fn run(target: &Target<'_>, arguments: &CostsArguments) -> Resu
         Target::Here(platform, _) => {
             let period = ReportPeriod::of_month(arguments.period);
             let reports::Costs { report, pending } = reports::costs(platform, period, dimensions).await?;
-            (Costs::of_report(&report), pending)
+            (Costs::of_report(&report, platform.installation.is_demo), pending)
         }
         Target::Server(server) => server.costs(arguments.period, &dimensions).await?,
     };
@@ -25,12 +25,18 @@ pub(super) async fn run(target: &Target<'_>, arguments: &CostsArguments) -> Resu
         Format::Json => serde_json::to_string_pretty(&costs).map_err(ServiceError::Encode)? + "\n",
         Format::Csv => costs.to_csv(),
     };
+    if costs.demo && arguments.format != Format::Text {
+        tell(DEMO);
+    }
     if pending > 0 {
         tell(&format!("{pending} marks still wait for a worker: figures may change when they are derived"));
     }
     show(&text)?;
     Ok(Ending::Done)
 }
+
+/// What stands over figures that nobody owes anybody.
+const DEMO: &str = "Demo data: the company, its fleet and its prices are made up.";
 
 /// The dimensions in the order asked, each once.
 fn distinct(asked: &[Dimension]) -> Vec<Dimension> {
@@ -45,7 +51,9 @@ fn distinct(asked: &[Dimension]) -> Vec<Dimension> {
 
 /// Tables for people: the groups, the totals by state, and both sides of the identity.
 fn as_text(report: &Costs) -> String {
-    let mut text = format!("Costs of {}, days of {}, in {}\n\n", report.period, report.zone, report.currency);
+    let mut text = if report.demo { format!("{DEMO}\n") } else { String::new() };
+    let (period, zone, currency) = (&report.period, &report.zone, &report.currency);
+    text.push_str(&format!("Costs of {period}, days of {zone}, in {currency}\n\n"));
     let keys = &report.group_by;
     let mut header = keys.clone();
     header.push("state".to_owned());

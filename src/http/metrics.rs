@@ -44,7 +44,7 @@ fn failed(error: &prometheus::Error) -> ServiceError {
 impl Metrics {
     /// # Errors
     /// Never for the names that stand here.
-    pub(super) fn new() -> Result<Self, ServiceError> {
+    pub(super) fn new(is_demo: bool) -> Result<Self, ServiceError> {
         let make = || -> Result<Self, prometheus::Error> {
             let registry = Registry::new();
             let labels = ["method", "route", "status"];
@@ -69,6 +69,9 @@ impl Metrics {
                 gauge("fatia_outbox_messages_waiting", "Messages that are to leave, of all processes.")?;
             let info = IntGaugeVec::new(Opts::new("fatia_build_info", "The running version."), &["version"])?;
             info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+            let demo = gauge("fatia_demo", "1 where all data of the installation is made up, else 0.")?;
+            demo.set(is_demo.into());
+            registry.register(Box::new(demo))?;
             registry.register(Box::new(requests.clone()))?;
             registry.register(Box::new(seconds.clone()))?;
             registry.register(Box::new(refused.clone()))?;

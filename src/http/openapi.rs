@@ -604,6 +604,7 @@ fn schemas() -> Value {
             "token": text(), "name": text(), "role": words(Role::ALL.map(Role::word)), "tenant": text_or_null(),
             "permissions": { "type": "array", "items": words(Permission::ALL.map(Permission::word)) },
             "expires": text_or_null(),
+            "demo": { "type": "boolean", "description": "Whether all data of this installation is made up." },
         })),
     );
     add("NewNamed", body(&["name"], json!({ "name": name() })));
@@ -804,6 +805,7 @@ fn schemas() -> Value {
             "additionalProperties": false,
             "properties": {
                 "period": text(), "from": shown_instant(), "to": shown_instant(), "zone": text(), "currency": text(),
+                "demo": { "type": "boolean", "description": "There, and true, where all of it is made up." },
                 "group_by": { "type": "array", "items": words(Dimension::ALL.map(Dimension::word)) },
                 "groups": { "type": "array", "items": schema("CostLine") },
                 "totals": { "type": "array", "items": schema("CostLine") },

@@ -231,6 +231,7 @@ impl From<ServiceError> for Problem {
             },
             ServiceError::Store(_)
             | ServiceError::Answered { .. }
+            | ServiceError::NotADemo { .. }
             | ServiceError::BillingIsFixed { .. }
             | ServiceError::ZoneChanged { .. }
             | ServiceError::Encode(_)

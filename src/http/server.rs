@@ -201,7 +201,7 @@ pub fn start(platform: &Platform, door: Door) -> Result<Running, ServiceError> {
         agents: AgentKeys::default(),
         intake: Intake::start(platform, &tokio::runtime::Handle::current()),
         limits: Limits::new(&settings),
-        metrics: Metrics::new()?,
+        metrics: Metrics::new(platform.installation.is_demo)?,
         imports: Arc::new(Semaphore::new(IMPORTS_AT_ONCE)),
         reports: Semaphore::new(REPORTS_AT_ONCE),
         doctor: Semaphore::new(1),
@@ -324,6 +324,8 @@ struct Exchange {
     actor: String,
     /// Whether the answer says what time it is: agents place what they saw by it.
     tells_time: bool,
+    /// Whether all that is answered is made up.
+    is_demo: bool,
 }
 
 async fn answer(
@@ -344,6 +346,7 @@ async fn answer(
         if_none_match: header(headers, "If-None-Match").map(str::to_owned),
         began: service.platform.now().micros(),
         actor: String::new(),
+        is_demo: service.platform.installation.is_demo,
         tells_time: route == ENROL_PATH || route == HEALTH_PATH,
     };
     // Dropped with the handler, also where the client goes away and the framework gives it up.
@@ -660,6 +663,9 @@ fn common(response: &mut HttpResponse, exchange: &Exchange) {
     put(headers, "x-request-id", &exchange.id);
     put(headers, "x-content-type-options", "nosniff");
     put(headers, "referrer-policy", "no-referrer");
+    if exchange.is_demo {
+        put(headers, "fatia-demo", "true");
+    }
     for (name, value) in [
         ("cache-control", "private, no-cache"),
         ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),

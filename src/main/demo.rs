@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fatia::agent::clock::ServerClock;
 use fatia::agent::identity::Identity;
 use fatia::agent::machine::Machine;
@@ -19,12 +19,13 @@ use fatia::agent::sender;
 use fatia::agent::source::Source as _;
 use fatia::agent::upstream::Http;
 use fatia::cli::DemoArguments;
-use fatia::domain::ids::Name;
+use fatia::domain::ids::{Name, ScopeKind, ScopeName};
 use fatia::domain::mapping::{Comparison, Condition, Rule};
 use fatia::domain::period::Span;
 use fatia::domain::units::{Instant, MICROS_PER_HOUR};
 use fatia::domain::usage::EvidenceField;
 use fatia::services::agents::{self, ENROLMENT_SECONDS, NewEnrolment};
+use fatia::services::browse;
 use fatia::services::ctx::Platform;
 use fatia::services::derive::Awaited;
 use fatia::services::error::ServiceError;
@@ -33,16 +34,23 @@ use fatia::services::states::import_states;
 use fatia::services::table::Strictness;
 use fatia::services::tenancy::{self, RuleEdit};
 use fatia::wire::token;
+use serde::{Deserialize, Serialize};
 
 use super::node::{self, Host};
 
 const FLEET: &str = include_str!("demo/fleet.toml");
 const PRICES: &str = include_str!("demo/prices.toml");
-const NODES: [&str; 6] =
-    ["k8s-mig-1", "k8s-slices-1", "kvm-vgpu-1", "kvm-migvgpu-1", "kvm-cards-1", "train-1"];
+/// What no agent can know: a maintenance, and that a board that was lost was ill.
+const STATES: &str = include_str!("demo/states.csv");
+const SEED: u64 = 7;
+const MONTHS: u32 = 1;
+/// What the data directory was made with.
+const MADE_FILE: &str = "demo.json";
 /// Windows of the history: nobody reads minutes of last month.
 const HISTORY_CUT: Duration = Duration::from_secs(3_600);
 const SPOOL_BYTES: u64 = 64 << 20;
+/// How often it is said how far the history is.
+const SAID_EVERY: Duration = Duration::from_secs(3);
 
 /// Whose a holder is: by which field, what it begins with, and who pays for what.
 const RULES: [(EvidenceField, &str, &str, &str); 10] = [
@@ -58,10 +66,62 @@ const RULES: [(EvidenceField, &str, &str, &str); 10] = [
     (EvidenceField::Vm, "legacy", "legacy", "erp"),
 ];
 
+/// What a data directory was made with. It stays as it is, so that a demo that is started again goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Made {
+    seed: u64,
+    months: u32,
+    /// The first instant of the history.
+    start: String,
+    /// The first instant of the month that was the last one then.
+    last_month: String,
+    /// Whether prices, tenants and rules are made: what somebody changed of them afterwards stays changed.
+    is_prepared: bool,
+}
+
+impl Made {
+    /// What is there, or what is asked for.
+    fn of(data: &Path, arguments: &DemoArguments, now: Instant) -> anyhow::Result<Self> {
+        let file = data.join(MADE_FILE);
+        let made: Self = match std::fs::read(&file) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).with_context(|| format!("read {}", file.display()))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let (seed, months) = (arguments.seed.unwrap_or(SEED), arguments.months.unwrap_or(MONTHS));
+                let start = first_of_month(now, months)?.to_string();
+                let last_month = first_of_month(now, 1)?.to_string();
+                return Ok(Self { seed, months, start, last_month, is_prepared: false });
+            }
+            Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
+        };
+        let is_another = arguments.seed.is_some_and(|seed| seed != made.seed)
+            || arguments.months.is_some_and(|months| months != made.months);
+        if is_another {
+            let (data, seed, months) = (data.display(), made.seed, made.months);
+            bail!(
+                "{data} was made with --seed {seed} --months {months}: remove that folder, or give another one with --data"
+            );
+        }
+        Ok(made)
+    }
+
+    fn keep(&self, data: &Path) -> anyhow::Result<()> {
+        let (file, beside) = (data.join(MADE_FILE), data.join(format!("{MADE_FILE}.new")));
+        let written = || -> std::io::Result<()> {
+            std::fs::write(&beside, serde_json::to_vec_pretty(self)?)?;
+            std::fs::rename(&beside, &file)
+        };
+        written().with_context(|| format!("write {}", file.display()))
+    }
+}
+
 /// The demo, before anything is told.
 pub(super) struct Demo {
     fleet: String,
+    nodes: Vec<Name>,
     history: Span,
+    last_month: Instant,
     data: PathBuf,
     address: String,
     stop: Arc<AtomicBool>,
@@ -76,35 +136,96 @@ pub(super) async fn prepare(
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<Demo> {
     let now = platform.now();
-    let start = first_of_month(now, arguments.months)?;
-    let start_text = start.to_string();
-    if platform_is_new(platform).await? {
-        pricing::load(platform, "demo/prices.toml", &PRICES.replace("{start}", &start_text)).await?;
-        let mut projects = BTreeSet::new();
-        for (order, (field, begins, tenant, project)) in (1..).zip(RULES) {
-            let (tenant, project) = (Name::fixed(tenant), Name::fixed(project));
-            if projects.insert((tenant.clone(), None)) {
-                tenancy::make_tenant(platform, tenant.clone()).await?;
-            }
-            if projects.insert((tenant.clone(), Some(project.clone()))) {
-                tenancy::make_project(platform, tenant.clone(), project.clone()).await?;
-            }
-            let condition = Condition { field, comparison: Comparison::Prefix, value: Name::fixed(begins) };
-            let effective = Span::clamped(Instant::MIN, Instant::MAX);
-            let rule = Rule { order: order * 10, effective, conditions: vec![condition], tenant, project };
-            tenancy::edit_rule(platform, RuleEdit::Add(rule)).await?;
-        }
+    let mut made = Made::of(data, arguments, now)?;
+    if !made.is_prepared {
+        made.keep(data)?;
+        pricing::load(platform, "demo/prices.toml", &PRICES.replace("{start}", &made.start)).await?;
+        make_rules(platform).await?;
+        made.is_prepared = true;
+        made.keep(data)?;
     }
-    let fleet = FLEET.replace("{seed}", &arguments.seed.to_string()).replace("{start}", &start_text);
+    let (start, last_month) = (Instant::parse(&made.start)?, Instant::parse(&made.last_month)?);
+    let fleet = FLEET.replace("{seed}", &made.seed.to_string()).replace("{start}", &made.start);
+    let days = last_month.micros_since(start).div_euclid(24 * MICROS_PER_HOUR);
+    let fleet = filled(&fleet, |inside| Ok(inside.parse::<i64>().ok().map(|day| (day + days).to_string())))?;
     let minute = now.micros().div_euclid(60_000_000).saturating_mul(60_000_000);
     let history = Span::clamped(start, Instant::from_micros(minute));
-    Ok(Demo { fleet, history, data: data.to_owned(), address, stop })
+    Ok(Demo { nodes: node_names(&fleet)?, fleet, history, last_month, data: data.to_owned(), address, stop })
 }
 
-/// Whether nothing was made here yet.
-async fn platform_is_new(platform: &Platform) -> Result<bool, ServiceError> {
-    let view = fatia::services::access::View::All(platform);
-    Ok(tenancy::tenant_list(view, String::new(), 1).await?.is_empty())
+/// Makes the tenants, their projects and the rules, as far as a start that was broken off left some to make.
+async fn make_rules(platform: &Platform) -> Result<(), ServiceError> {
+    let there: BTreeSet<i64> = tenancy::rule_list(platform, (i64::MIN, i64::MIN), 1_000)
+        .await?
+        .iter()
+        .map(|rule| rule.order)
+        .collect();
+    let unless_there = |made: Result<_, ServiceError>| match made {
+        Ok(_) | Err(ServiceError::Exists { .. }) => Ok(()),
+        Err(error) => Err(error),
+    };
+    for (order, (field, begins, tenant, project)) in (1..).map(|each| each * 10).zip(RULES) {
+        let (tenant, project) = (Name::fixed(tenant), Name::fixed(project));
+        unless_there(tenancy::make_tenant(platform, tenant.clone()).await)?;
+        unless_there(tenancy::make_project(platform, tenant.clone(), project.clone()).await)?;
+        if there.contains(&order) {
+            continue;
+        }
+        let condition = Condition { field, comparison: Comparison::Prefix, value: Name::fixed(begins) };
+        let effective = Span::clamped(Instant::MIN, Instant::MAX);
+        let rule = Rule { order, effective, conditions: vec![condition], tenant, project };
+        tenancy::edit_rule(platform, RuleEdit::Add(rule)).await?;
+    }
+    Ok(())
+}
+
+/// A text with what stands in braces put in; what nobody knows is left as it is, for the script has braces of its own.
+fn filled(text: &str, value: impl Fn(&str) -> anyhow::Result<Option<String>>) -> anyhow::Result<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, (inside, after))) =
+        rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
+    {
+        out.push_str(before);
+        match value(inside)? {
+            Some(value) => {
+                out.push_str(&value);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = rest.get(before.len() + 1..).unwrap_or_default();
+            }
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The nodes of a fleet file, in its order.
+fn node_names(fleet: &str) -> anyhow::Result<Vec<Name>> {
+    #[derive(Deserialize)]
+    struct Fleet {
+        node: Vec<Node>,
+    }
+    #[derive(Deserialize)]
+    struct Node {
+        name: String,
+    }
+    let fleet: Fleet = toml::from_str(fleet)?;
+    fleet.node.iter().map(|node| Ok(Name::parse(&node.name)?)).collect()
+}
+
+/// Microseconds of a text such as `15d 6h`.
+fn offset(text: &str) -> Option<i64> {
+    text.split(' ').try_fold(0, |sum: i64, part| {
+        let hours = match (part.strip_suffix('d'), part.strip_suffix('h')) {
+            (Some(days), _) => days.parse::<i64>().ok()? * 24,
+            (None, Some(hours)) => hours.parse().ok()?,
+            (None, None) => return None,
+        };
+        Some(sum + hours * MICROS_PER_HOUR)
+    })
 }
 
 /// The first instant of a month of UTC, so many before the one of an instant.
@@ -121,12 +242,12 @@ impl Demo {
     /// Has each node's agent tell its history, waits until it is on the reports, and lets agents go on with now.
     pub(super) async fn tell(self, platform: &Platform) -> anyhow::Result<()> {
         let mut tokens = Vec::new();
-        for node in NODES {
+        for node in &self.nodes {
             let mut bytes = [0; 40];
             node::random(&mut bytes).map_err(anyhow::Error::msg)?;
             let minted = token::mint(&bytes);
             let new = NewEnrolment {
-                nodes: Name::fixed(node),
+                nodes: node.clone(),
                 since: Some(self.history.start()),
                 replaces: false,
                 seconds: ENROLMENT_SECONDS,
@@ -134,27 +255,37 @@ impl Demo {
             if Identity::load(&self.folder(node))?.is_none_or(|kept| kept.agent.is_none()) {
                 agents::make_enrolment(platform, new, &minted).await?;
             }
-            tokens.push((node, minted.text));
+            tokens.push((node.clone(), minted.text));
         }
         let demo = Arc::new(self);
-        let mut told = Vec::new();
+        let mut told = tokio::task::JoinSet::new();
         for (node, token) in tokens {
             let demo = Arc::clone(&demo);
-            told.push(tokio::task::spawn_blocking(move || demo.history_of(node, &token)));
+            told.spawn_blocking(move || demo.history_of(&node, &token));
         }
-        for each in told {
-            each.await??;
+        let mut said = tokio::time::interval_at(tokio::time::Instant::now() + SAID_EVERY, SAID_EVERY);
+        loop {
+            tokio::select! {
+                ended = told.join_next() => match ended {
+                    Some(ended) => ended??,
+                    None => break,
+                },
+                _ = said.tick() => {
+                    let percent = demo.told_percent(platform).await?;
+                    tracing::info!("the demo's agents tell their history: {percent} %");
+                }
+            }
         }
         demo.declare(platform).await?;
         let mut awaited = Awaited::now(platform).await?;
         while awaited.left(platform).await? > 0 && !demo.stop.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        for node in NODES {
+        for node in demo.nodes.clone() {
             let demo = Arc::clone(&demo);
             let work = std::thread::Builder::new().name(format!("agent of {node}"));
             work.spawn(move || {
-                let lived = demo.agent(node).and_then(|agent| Ok(agent.run()?));
+                let lived = demo.agent(&node).and_then(|agent| Ok(agent.run()?));
                 if let Err(error) = lived {
                     tracing::error!("the demo's agent of {node} ended: {error:#}");
                 }
@@ -163,37 +294,55 @@ impl Demo {
         Ok(())
     }
 
-    /// Says what no agent can know: a maintenance, and that a board that was lost was ill.
+    /// How much of the history has come, all nodes together.
+    async fn told_percent(&self, platform: &Platform) -> Result<i64, ServiceError> {
+        let hours = |from: Instant, to: Instant| to.micros_since(from).max(0).div_euclid(MICROS_PER_HOUR);
+        let whole = hours(self.history.start(), self.history.end()).max(1);
+        let mut told = 0_i64;
+        for node in &self.nodes {
+            let name = ScopeName { kind: ScopeKind::Node, name: node.clone() };
+            let devices = match browse::devices(platform, Some(name), String::new(), 1_000).await {
+                Err(ServiceError::NotFound { .. }) => continue,
+                devices => devices?,
+            };
+            let edges = devices.iter().flat_map(|device| &device.in_service);
+            let edges = edges.filter_map(|each| Instant::parse(&each.covered_to).ok());
+            told = told
+                .saturating_add(edges.max().map_or(0, |edge| hours(self.history.start(), edge).min(whole)));
+        }
+        let nodes = i64::try_from(self.nodes.len()).unwrap_or(1).max(1);
+        Ok(told.saturating_mul(100).div_euclid(whole.saturating_mul(nodes)))
+    }
+
+    /// Declares what no agent can know. A repeat changes nothing.
     async fn declare(&self, platform: &Platform) -> anyhow::Result<()> {
-        let boards = ScriptedSource::open(&self.fleet, &Name::fixed("train-1"))?.inventory()?;
-        let ill = boards.devices.last().context("the training node has boards")?;
-        let after = |hours: i64| self.history.start().plus_micros(hours * MICROS_PER_HOUR);
-        let text = format!(
-            "node,gpu_uuid,kind,from,to\nk8s-slices-1,,maintenance,{},{}\ntrain-1,{},unhealthy,{},{}\n",
-            after(6 * 24 + 2),
-            after(6 * 24 + 5),
-            ill.uuid,
-            // As the fleet file has it.
-            after(15 * 24 + 6),
-            after(15 * 24 + 15),
-        );
+        let text = filled(STATES, |inside| {
+            if let Some((node, number)) = inside.strip_prefix("gpu ").and_then(|gpu| gpu.split_once(' ')) {
+                let boards = ScriptedSource::open(&self.fleet, &Name::parse(node)?)?.inventory()?;
+                let board =
+                    boards.devices.get(number.parse::<usize>()?).context("the node has that board")?;
+                return Ok(Some(board.uuid.to_string()));
+            }
+            let micros = offset(inside).with_context(|| format!("`{inside}` is no time"))?;
+            Ok(Some(self.last_month.plus_micros(micros).to_string()))
+        })?;
         let source = Name::fixed("demo");
-        import_states(platform, &source, ("demo/states.csv", text.as_bytes()), Strictness::TakeTheGood)
-            .await?;
+        let file = ("demo/states.csv", text.as_bytes());
+        import_states(platform, &source, file, Strictness::AllOrNothing).await?;
         Ok(())
     }
 
-    fn folder(&self, node: &str) -> PathBuf {
-        self.data.join("nodes").join(node)
+    fn folder(&self, node: &Name) -> PathBuf {
+        self.data.join("nodes").join(node.as_str())
     }
 
     /// Enrols a node, if it is not, and tells what is not told of its history.
-    fn history_of(&self, node: &'static str, token: &str) -> anyhow::Result<()> {
+    fn history_of(&self, node: &Name, token: &str) -> anyhow::Result<()> {
         let folder = self.folder(node);
         let machine = Host { boot: node::boot_id() };
         let mut identity = match Identity::load(&folder)? {
             Some(kept) => kept,
-            None => Identity::make(&machine, &self.address, &Name::fixed(node))?,
+            None => Identity::make(&machine, &self.address, node)?,
         };
         // The port may be another one than the last time.
         self.address.clone_into(&mut identity.server);
@@ -209,10 +358,9 @@ impl Demo {
         Ok(())
     }
 
-    fn agent(&self, node: &'static str) -> anyhow::Result<Agent<ScriptedSource, Http>> {
+    fn agent(&self, node: &Name) -> anyhow::Result<Agent<ScriptedSource, Http>> {
         let folder = self.folder(node);
         let identity = Identity::load(&folder)?.context("the node is enrolled")?;
-        let name = Name::fixed(node);
         Ok(Agent {
             settings: Settings {
                 folder,
@@ -222,7 +370,7 @@ impl Demo {
                 batch_windows: 512,
             },
             clock: ServerClock::restored(&identity.clock),
-            source: ScriptedSource::open(&self.fleet, &name)?,
+            source: ScriptedSource::open(&self.fleet, node)?,
             upstream: Http::new(&self.address, None).map_err(anyhow::Error::msg)?,
             identity,
             machine: Arc::new(Host { boot: node::boot_id() }) as Arc<dyn Machine>,

@@ -141,6 +141,34 @@ impl Platform {
         Ok(platform)
     }
 
+    /// Makes it an installation whose data is all made up, and says so wherever it is shown. It has to be new: nobody's
+    /// real data becomes a demo, and nothing made up is mixed with it.
+    ///
+    /// # Errors
+    /// [`ServiceError::NotADemo`] where something was brought in that is not made up.
+    pub async fn as_demo(mut self) -> Result<Self, ServiceError> {
+        if self.installation.is_demo {
+            return Ok(self);
+        }
+        let place = self.store.describe();
+        self.write(move |scope, tx| {
+            let place = place.clone();
+            unit(async move {
+                installation::lock(scope, tx, installation::Lock::Alone).await?;
+                let is_fixed =
+                    installation::find(scope, tx).await?.is_some_and(|there| there.fixed.is_some());
+                // All that anybody brings in is recorded.
+                if is_fixed || !audit::list(scope, tx, i64::MAX, 1).await?.is_empty() {
+                    return Err(ServiceError::NotADemo { place });
+                }
+                Ok(installation::set_demo(scope, tx).await?)
+            })
+        })
+        .await?;
+        self.installation = Arc::new(Installation { is_demo: true, ..(*self.installation).clone() });
+        Ok(self)
+    }
+
     /// The present instant.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -373,6 +401,7 @@ async fn settle(
         public_key: BatchSigner::from_seed(&seed).public_key(),
         fixed: None,
         derivation: DERIVATION,
+        is_demo: false,
     };
     let scope = scope.clone();
     store

@@ -65,6 +65,9 @@ pub async fn examine(platform: &Platform) -> Result<Vec<Check>, ServiceError> {
         })
         .await?;
     say("database", Verdict::Well, platform.store.describe());
+    if platform.installation.is_demo {
+        say("demo", Verdict::Notice, "all data of this installation is made up".to_owned());
+    }
     say("journal", Verdict::Well, format!("{batches} batches, {rows} rows"));
     zone_check(platform, fixed.is_some(), &mut say);
     let pending = derive::pending(platform).await?;

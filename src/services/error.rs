@@ -143,6 +143,12 @@ pub enum ServiceError {
     /// The store failed.
     #[error("{}", store_says(.0))]
     Store(#[from] StoreError),
+    /// Made-up data is not put beside real data.
+    #[error("{place} holds data that is not the demo's: the demo needs a data directory of its own (--data)")]
+    NotADemo {
+        /// The database.
+        place: String,
+    },
     /// The installation's zone or currency is fixed, and the settings say another.
     #[error(
         "this installation bills in {fixed_currency} by {fixed_zone}, fixed when its first batch was accepted; \

@@ -23,6 +23,8 @@ pub struct Installation {
     pub fixed: Option<Instant>,
     /// By which rules its levels were derived.
     pub derivation: i64,
+    /// Whether all that it holds is made up.
+    pub is_demo: bool,
 }
 
 impl std::fmt::Debug for Installation {
@@ -37,7 +39,7 @@ impl std::fmt::Debug for Installation {
 /// # Errors
 /// [`StoreError`].
 pub async fn find(_scope: &PlatformScope, tx: &ReadTx) -> Result<Option<Installation>, StoreError> {
-    let sql = "SELECT zone, zone_database, currency, signing_seed, public_key, fixed_us, derivation \
+    let sql = "SELECT zone, zone_database, currency, signing_seed, public_key, fixed_us, derivation, demo \
                FROM installation";
     let Some(row) = tx.one(sql, vec![]).await? else {
         return Ok(None);
@@ -53,6 +55,7 @@ pub async fn find(_scope: &PlatformScope, tx: &ReadTx) -> Result<Option<Installa
         public_key: key(row.get(4)?)?,
         fixed: row.get::<Option<i64>>(5)?.map(Instant::from_micros),
         derivation: row.get(6)?,
+        is_demo: row.get::<i64>(7)? != 0,
     }))
 }
 
@@ -86,6 +89,14 @@ pub async fn create(
 /// [`StoreError`].
 pub async fn set_derivation(_scope: &PlatformScope, tx: &WriteTx, derivation: i64) -> Result<(), StoreError> {
     tx.run("UPDATE installation SET derivation = $1", vec![derivation.into()]).await.map(|_| ())
+}
+
+/// Says that all of an installation is made up. The caller has seen that there is nothing in it.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn set_demo(_scope: &PlatformScope, tx: &WriteTx) -> Result<(), StoreError> {
+    tx.run("UPDATE installation SET demo = 1", vec![]).await.map(|_| ())
 }
 
 /// Sets zone and currency while they may still change. Where the zone changes, what was derived by the old one

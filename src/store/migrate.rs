@@ -26,12 +26,13 @@ macro_rules! migrations {
             (10, "service", include_str!(concat!("../../migrations/", $folder, "/0010_service.sql"))),
             (11, "months", include_str!(concat!("../../migrations/", $folder, "/0011_months.sql"))),
             (12, "agents", include_str!(concat!("../../migrations/", $folder, "/0012_agents.sql"))),
+            (13, "demo", include_str!(concat!("../../migrations/", $folder, "/0013_demo.sql"))),
         ]
     };
 }
 
-const POSTGRES: [(i64, &str, &str); 12] = migrations!("postgres");
-const SQLITE: [(i64, &str, &str); 12] = migrations!("sqlite");
+const POSTGRES: [(i64, &str, &str); 13] = migrations!("postgres");
+const SQLITE: [(i64, &str, &str); 13] = migrations!("sqlite");
 
 fn migrator(files: &'static [(i64, &'static str, &'static str)]) -> Migrator {
     let migrations = files

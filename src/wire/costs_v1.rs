@@ -25,6 +25,9 @@ pub struct Costs {
     pub zone: String,
     /// The book currency.
     pub currency: String,
+    /// Whether all of it is made up; said only where it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub demo: bool,
     /// What the groups are keyed by.
     pub group_by: Vec<String>,
     /// The groups.
@@ -132,17 +135,20 @@ pub struct Frame {
     pub currency: crate::domain::money::Currency,
     /// Until when everything is counted.
     pub as_of: Instant,
+    /// Whether all of it is made up.
+    pub is_demo: bool,
 }
 
 impl Costs {
     /// A whole report.
     #[must_use]
-    pub fn of_report(report: &CostReport) -> Self {
+    pub fn of_report(report: &CostReport, is_demo: bool) -> Self {
         let frame = Frame {
             period: report.period,
             zone: report.zone,
             currency: report.currency,
             as_of: report.as_of,
+            is_demo,
         };
         let sides = &report.reconciliation;
         let summary = Summary {
@@ -184,6 +190,7 @@ impl Costs {
             to: span.end().to_string(),
             zone: frame.zone.name().to_owned(),
             currency: frame.currency.to_string(),
+            demo: frame.is_demo,
             group_by: keys().map(|key| key.word().to_owned()).collect(),
             groups: groups.collect(),
             totals: totals.collect(),
@@ -277,6 +284,7 @@ mod tests {
             to: String::new(),
             zone: "UTC".to_owned(),
             currency: "USD".to_owned(),
+            demo: false,
             group_by: vec!["tenant".to_owned(), "mode".to_owned()],
             groups: vec![line],
             totals: vec![],

@@ -37,7 +37,7 @@ pub(in crate::http) async fn costs(mut call: Call) -> Result<Reply, Problem> {
             let made = call.service.apart(async move {
                 let reports::Costs { report, pending } =
                     reports::costs(&platform, period, dimensions).await?;
-                Ok((Costs::of_report(&report), Some(pending)))
+                Ok((Costs::of_report(&report, platform.installation.is_demo), Some(pending)))
             });
             made.await?
         }
@@ -45,8 +45,8 @@ pub(in crate::http) async fn costs(mut call: Call) -> Result<Reply, Problem> {
             let (platform, tenancy) = (platform.clone(), tenancy.clone());
             let made = call.service.apart(async move {
                 let own = reports::tenant_costs(&platform, &tenancy, period, dimensions).await?;
-                let currency = platform.installation.currency;
-                let frame = Frame { period, zone, currency, as_of: own.as_of };
+                let (currency, is_demo) = (platform.installation.currency, platform.installation.is_demo);
+                let frame = Frame { period, zone, currency, as_of: own.as_of, is_demo };
                 Ok((Costs::of_summary(frame, &own.summary), None))
             });
             made.await?
@@ -55,9 +55,10 @@ pub(in crate::http) async fn costs(mut call: Call) -> Result<Reply, Problem> {
     let reply = match format.unwrap_or(Format::Json) {
         Format::Json => Reply::json(&costs)?,
         Format::Csv => {
-            let name = costs.period.replace('/', "_");
+            let of = if costs.demo { "demo-costs" } else { "costs" };
+            let name = format!("{of}-{}", costs.period.replace('/', "_"));
             Reply::bytes("text/csv; charset=utf-8; header=present", costs.to_csv())
-                .with("Content-Disposition", format!("attachment; filename=\"costs-{name}.csv\""))
+                .with("Content-Disposition", format!("attachment; filename=\"{name}.csv\""))
         }
     };
     Ok(match pending {

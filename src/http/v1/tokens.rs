@@ -24,6 +24,7 @@ pub(in crate::http) async fn myself(mut call: Call) -> Result<Reply, Problem> {
         "tenant": identity.tenancy.as_ref().map(|tenancy| tenancy.name.as_str()),
         "permissions": permissions,
         "expires": identity.expires.map(|expires| expires.to_string()),
+        "demo": call.service.platform.installation.is_demo,
     }))
 }
 

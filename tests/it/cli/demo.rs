@@ -1,81 +1,111 @@
-//! The made-up month of `make run`: its totals are known by heart.
+//! `fatia demo`: a made-up company's last month by the real path, marked as made up wherever it shows.
 
-use super::program::{Fatia, Report, exact, fixture};
+use std::collections::BTreeSet;
 
-/// The installation of `make run` after its first two commands.
-pub fn demo() -> Fatia {
+use super::program::{Fatia, Report, Running, fixture};
+use super::serve::get;
+use crate::support::is_long;
+
+const MODES: [&str; 6] = ["dedicated", "mig", "mig_vgpu", "passthrough", "time_slicing", "vgpu"];
+const STATES: [&str; 7] = ["idle", "maintenance", "rounding", "stranded", "unhealthy", "unknown", "used"];
+const MARK: &str = "Demo data: the company, its fleet and its prices are made up.";
+
+/// A demo on a port of its own; its address and its operator's token.
+fn start(fatia: &Fatia, options: &[&str]) -> (Running, String, String) {
+    let running = fatia.start(&[&["demo", "--listen", "127.0.0.1:0"], options].concat());
+    // Weeks of history, told by a build without optimisations beside all the other tests.
+    let line = running.until_said_within("ready ", std::time::Duration::from_secs(600));
+    let (address, token) = line.trim_start_matches("ready ").split_once(" token=").expect("both are said");
+    let (address, token) = (address.to_owned(), token.to_owned());
+    (running, address, token)
+}
+
+/// The month that was the last one when the demo was made.
+fn last_month(fatia: &Fatia) -> String {
+    let made = std::fs::read_to_string(fatia.path("data/demo.json")).expect("it says what it was made with");
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    made["last_month"].as_str().expect("an instant")[..7].to_owned()
+}
+
+/// Its report; JSON and CSV say on standard error that it is made up.
+fn report(fatia: &Fatia, format: &str) -> String {
+    let by = "tenant,project,mode,workload,day";
+    let period = last_month(fatia);
+    let command = ["report", "costs", "--period", &period, "--group-by", by, "--format", format];
+    let ran = fatia.run(&command).good();
+    assert_eq!(ran.err.contains(MARK), format != "text", "{ran:.400}");
+    ran.out
+}
+
+#[test]
+fn last_month_shows_all_modes_and_states_adds_up_and_is_marked() {
     let fatia = Fatia::new();
-    fatia.price(&fixture("demo/prices.toml")).good().told(&["`demo-2026` revision 1", "published"]);
-    let (inventory, intervals) = (fixture("demo/inventory.csv"), fixture("demo/intervals.csv"));
-    fatia.import_all(&inventory, &intervals, &[]).told(&["import 1: 332 lines read, 0 refused"]);
-    fatia
-}
-
-fn check_totals(report: &Report) {
-    assert_eq!(report.in_service(), 12_414_416_666);
-    let totals: Vec<(&str, i64)> = report
-        .totals()
-        .iter()
-        .map(|line| (line.text("state"), line.gpu_hours()))
-        .filter(|(_, hours)| *hours != 0)
-        .collect();
-    // 15/112 of the MIG trial's GPU was held for six hours, and the rest of it could have been sold.
-    let (held, sellable) = (6 * 133_928, 6 * 866_071);
-    let wanted = [("idle", 4_369_712_451 + sellable), ("rounding", 562 + 6), ("used", 8_038_703_653 + held)];
-    assert_eq!(totals, wanted);
-    let unpriced: i64 = report.totals().iter().map(|line| line.unpriced()).sum();
-    assert_eq!(unpriced, 2_880_000_000, "all hours of L40S and no others");
-    let cost: i128 = report.totals().iter().filter_map(|line| line.cost()).map(exact).sum();
-    assert_eq!(cost, exact("18256.06083292"));
-    let groups: i128 = report.groups().iter().filter_map(|line| line.cost()).map(exact).sum();
-    assert_eq!(groups, cost);
-}
-
-#[test]
-fn the_demo_month_comes_to_what_the_readme_says() {
-    let fatia = demo();
-    let report = fatia.json("2026-09", "tenant,project,mode");
-    check_totals(&report);
-    let course: Vec<_> = report
+    let (running, address, token) = start(&fatia, &[]);
+    let first = report(&fatia, "json");
+    let read = Report::read(&first);
+    assert!(read.in_service() > 9_000_000_000, "thirteen GPUs, all month: {}", read.in_service());
+    let used: BTreeSet<&str> = read
         .groups()
         .into_iter()
-        .filter(|line| (line.text("tenant"), line.text("project")) == ("speech", "course"))
-        .map(|line| (line.text("mode"), line.text("gpu_hours"), line.cost()))
+        .filter(|line| line.text("state") == "used")
+        .map(|line| line.text("mode"))
         .collect();
-    assert_eq!(course, [("time_slicing", "4.999980", Some("3.0999876"))]);
-    let mig: Vec<_> = report
-        .groups()
-        .into_iter()
-        .filter(|line| line.text("mode") == "mig")
-        .map(|line| (line.text("tenant"), line.text("state"), line.text("gpu_hours"), line.cost()))
-        .collect();
-    let trial = ("robotics", "used", "0.803568", Some("2.2901688"));
-    assert_eq!(mig, [("platform", "idle", "5.196426", Some("14.8098141")), trial]);
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), MODES);
+    for state in STATES {
+        assert!(read.total(state) > 0, "{state}");
+    }
+    let tenants: BTreeSet<&str> = read.groups().iter().map(|line| line.text("tenant")).collect();
+    assert_eq!(
+        tenants.into_iter().collect::<Vec<_>>(),
+        ["aurora", "boreal", "ci", "forma", "labs", "legacy", "platform"]
+    );
+    assert!(read.sum(&[("project", "unmapped"), ("state", "used")]) > 0, "somebody is nobody's");
 
+    // It says what it is: to people, to programs, and to the pages.
+    let period = last_month(&fatia);
+    assert!(report(&fatia, "text").starts_with(&format!("{MARK}\n")));
+    report(&fatia, "csv");
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&first).expect("JSON")["demo"].as_bool().expect("said")
+    );
     let doctor = fatia.run(&["doctor"]).good();
-    assert!(doctor.out.contains("0 differ"), "{doctor}");
-    assert!(!doctor.out.contains("WRONG"), "{doctor}");
+    assert!(doctor.out.contains("all data of this installation is made up"), "{doctor}");
+    assert!(doctor.out.contains("0 differ") && !doctor.out.contains("WRONG"), "{doctor}");
+    for path in ["/healthz", "/", "/api/v1/self", "/api/v1/none", "/metrics"] {
+        let answer = get(&address, &token, path);
+        assert!(answer.to_lowercase().contains("\r\nfatia-demo: true\r\n"), "{path}: {answer}");
+    }
+    assert!(get(&address, &token, "/api/v1/self").contains("\"demo\":true"));
+    assert!(get(&address, &token, "/metrics").contains("\nfatia_demo 1\n"));
+    let csv = get(&address, &token, &format!("/api/v1/reports/costs?period={period}&format=csv"));
+    assert!(csv.contains(&format!("filename=\"demo-costs-{period}.csv\"")), "{csv:.400}");
+
+    // A start on what is there goes on with it, and tells nothing twice.
+    running.stop().good();
+    let (running, ..) = start(&fatia, &[]);
+    assert_eq!(report(&fatia, "json"), first);
+    running.stop().good();
+    let refused = fatia.run(&["demo", "--listen", "127.0.0.1:0", "--seed", "8"]).ended(1);
+    refused.told(&["was made with --seed 7 --months 1", "--data"]);
+
+    if is_long() {
+        let again = Fatia::new();
+        let (running, ..) = start(&again, &["--seed", "7"]);
+        assert_eq!(report(&again, "json"), first, "the same seed makes the same bytes");
+        running.stop().good();
+        let other = Fatia::new();
+        let (running, ..) = start(&other, &["--seed", "8"]);
+        assert_ne!(report(&other, "json"), first, "another seed makes another month");
+        running.stop().good();
+    }
 }
 
-/// Groups neither lose nor move time or money, whatever they are by.
 #[test]
-fn all_groupings_come_to_the_same_totals() {
-    let fatia = demo();
-    let fields = ["tenant", "project", "mode", "model", "node", "workload", "day", "state"];
-    let mut groupings: Vec<String> = vec![fields.join(","), "workload,model,day".to_owned()];
-    for (at, one) in fields.iter().enumerate() {
-        groupings.push((*one).to_owned());
-        groupings.extend(fields[at + 1..].iter().map(|other| format!("{other},{one}")));
-    }
-    for group_by in groupings {
-        let report = fatia.json("2026-09", &group_by);
-        check_totals(&report);
-        for total in report.totals() {
-            assert_eq!(
-                report.sum(&[("state", total.text("state"))]),
-                total.gpu_hours(),
-                "{group_by}: {total:?}"
-            );
-        }
-    }
+fn nothing_made_up_is_put_beside_what_is_real() {
+    let fatia = Fatia::new();
+    fatia.price(&fixture("sample/prices.toml")).good();
+    let refused = fatia.run(&["demo", "--listen", "127.0.0.1:0"]).ended(1);
+    refused.told(&["holds data that is not the demo's", "--data"]);
+    let report = fatia.run(&["report", "costs", "--period", "2026-09", "--format", "json"]).good();
+    assert!(!report.out.contains("\"demo\""), "{report}");
 }

@@ -18,6 +18,7 @@ mod postgres;
 mod prices;
 mod program;
 mod reports;
+mod sample;
 mod serve;
 mod slices;
 mod states;

@@ -27,8 +27,8 @@ async fn commands_wait_for_the_worker_and_the_report_is_that_of_sqlite() {
     let worker = server.worker();
     let embedded = Fatia::new();
     for fatia in [&server, &embedded] {
-        fatia.price(&fixture("demo/prices.toml")).good();
-        fatia.import_all(&fixture("demo/inventory.csv"), &fixture("demo/intervals.csv"), &[]);
+        fatia.price(&fixture("sample/prices.toml")).good();
+        fatia.import_all(&fixture("sample/inventory.csv"), &fixture("sample/intervals.csv"), &[]);
     }
     for fields in ["tenant,project,mode", "day,state", "node,workload,model"] {
         for format in ["json", "csv", "text"] {

@@ -190,12 +190,18 @@ impl Running {
     /// Waits for a line on standard output that begins so, and returns it.
     #[track_caller]
     pub fn until_said(&self, beginning: &str) -> String {
+        self.until_said_within(beginning, LIMIT)
+    }
+
+    /// The same for what takes long.
+    #[track_caller]
+    pub fn until_said_within(&self, beginning: &str, limit: Duration) -> String {
         let line = || {
             self.out.text().split_inclusive('\n').find_map(|line| {
                 (line.starts_with(beginning) && line.ends_with('\n')).then(|| line.trim_end().to_owned())
             })
         };
-        if !until(LIMIT, || line().is_some()) {
+        if !until(limit, || line().is_some()) {
             panic!("{} did not say `{beginning}`, but: {}{}", self.command, self.out.text(), self.err.text());
         }
         line().unwrap_or_default()

@@ -1,7 +1,7 @@
 //! Reports as people and programs read them: shape, order and numbers.
 
-use super::demo::demo;
 use super::program::{Fatia, Report, fixture, micro};
+use super::sample::sample;
 
 const INVENTORY: &str = "\
 node,gpu_uuid,gpu_model,in_service_from,in_service_to
@@ -110,7 +110,7 @@ fn groups_are_in_the_order_of_the_bytes_of_their_fields() {
     }
 }
 
-/// A report as it is shipped: `fixtures/cli` has what the demo month looks like.
+/// A report as it is shipped: `fixtures/cli` has what the sample month looks like.
 fn check_against(name: &str, actual: &str) {
     if fixture(&format!("cli/{name}")) == actual {
         return;
@@ -121,17 +121,17 @@ fn check_against(name: &str, actual: &str) {
 }
 
 #[test]
-fn the_demo_month_looks_like_this() {
-    let fatia = demo();
-    check_against("demo.txt", &fatia.report("2026-09", "tenant,project,mode", "text"));
-    check_against("demo-states.txt", &fatia.report("2026-09", "state", "text"));
-    check_against("demo.csv", &fatia.report("2026-09", "tenant,project,mode", "csv"));
-    check_against("demo-models.csv", &fatia.report("2026-09", "model,mode", "csv"));
+fn the_sample_month_looks_like_this() {
+    let fatia = sample();
+    check_against("sample.txt", &fatia.report("2026-09", "tenant,project,mode", "text"));
+    check_against("sample-states.txt", &fatia.report("2026-09", "state", "text"));
+    check_against("sample.csv", &fatia.report("2026-09", "tenant,project,mode", "csv"));
+    check_against("sample-models.csv", &fatia.report("2026-09", "model,mode", "csv"));
 }
 
 #[test]
 fn text_and_csv_have_the_numbers_of_json() {
-    let fatia = demo();
+    let fatia = sample();
     let group_by = "tenant,project,mode,model";
     let report = fatia.json("2026-09", group_by);
     let csv = fatia.report("2026-09", group_by, "csv");

@@ -33,7 +33,8 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-fn get(address: &str, token: &str, path: &str) -> String {
+/// A request of somebody with a token.
+pub fn get(address: &str, token: &str, path: &str) -> String {
     ask(
         address,
         &format!(
@@ -42,15 +43,15 @@ fn get(address: &str, token: &str, path: &str) -> String {
     )
 }
 
-fn demo(fatia: &Fatia) {
+fn sample(fatia: &Fatia) {
     for file in ["inventory.csv", "intervals.csv", "prices.toml"] {
-        fatia.write(file, fixture(&format!("demo/{file}")));
+        fatia.write(file, fixture(&format!("sample/{file}")));
     }
 }
 
 /// The commands of a whole month, and what they print.
 fn commands(fatia: &Fatia) -> Vec<(i32, String, String)> {
-    demo(fatia);
+    sample(fatia);
     fatia.write(
         "bad.csv",
         "node,kind,from\nnone,maintenance,2026-09-01T00:00:00Z\ngn-01,maintenance,2026-09-02T00:00:00Z\n",
@@ -116,7 +117,7 @@ async fn postgres_commands_go_through_the_service_too() {
     let database = TestDatabase::fresh().await;
     let fatia = Fatia::on(&database);
     let (running, address, token) = serve(&fatia, &[]);
-    demo(&fatia);
+    sample(&fatia);
     fatia.run(&["price", "load", "prices.toml"]).good();
     let imported =
         fatia.run(&["import", "intervals", "--inventory", "inventory.csv", "intervals.csv"]).good();

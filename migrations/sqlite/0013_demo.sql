@@ -1,0 +1,5 @@
+-- Data that is made up says so.
+
+-- demo: all that this installation holds is made up, for people to look at. It is set before anything else is written,
+-- and never taken back: made-up sums never become real ones.
+ALTER TABLE installation ADD COLUMN demo INTEGER NOT NULL DEFAULT 0 CONSTRAINT installation_demo_is_a_flag CHECK (demo IN (0, 1));
