@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the Dockerfile's steps in order without Docker: those of the building stages in a clean folder that holds what
 # .dockerignore lets through and no more, those of a running stage in a bare Debian. Then it starts what came out as the
-# image would, and asks for its health as the image does. It takes root, debootstrap and the Rust of this machine.
+# image would, and asks for its health as the image does. It takes root, debootstrap, and this machine's Rust and Node.
 #
 #     deploy/docker/steps.sh FOLDER [STAGE]    # FOLDER is made and left; STAGE is `server` (default) or `agent`
 #
@@ -36,25 +36,48 @@ command_of() {
 copy_context() {
     mkdir -p "$SOURCE" "$FOLDER/source"
     local path
-    sed -n 's/^!//p' "$ROOT/.dockerignore" | while read -r path; do
-        cp -a "$ROOT/$path" "$SOURCE/"
+    grep -v '^[#*]' "$ROOT/.dockerignore" | while read -r path; do
+        case $path in
+            !*)
+                path=${path#!}
+                mkdir -p "$SOURCE/$(dirname "$path")"
+                cp -a "$ROOT/$path" "$SOURCE/$path"
+                ;;
+            *) rm -rf "${SOURCE:?}/$path" ;;
+        esac
     done
 }
 
-# The steps of a building stage; its WORKDIR is the folder `source`.
+# What is `/source` in a building stage; all but that of the pages go on from one.
+source_of() {
+    case $1 in
+        web) echo "$FOLDER/web" ;;
+        *) echo "$FOLDER/source" ;;
+    esac
+}
+
+# The steps of a building stage; its WORKDIR is `/source`.
 build() {
-    local instruction rest words
+    local instruction rest words from here
+    here=$(source_of "$1")
+    mkdir -p "$here"
     while read -r instruction rest; do
         say "$1: $instruction $rest"
         case $instruction in
             WORKDIR) ;;
             COPY)
+                from=$SOURCE
+                if [[ $rest == --from=* ]]; then
+                    from=$(source_of "$(sed 's/^--from=\([^ ]*\) .*/\1/' <<<"$rest")")
+                    rest=$(sed -E 's#^--from=[^ ]+ /source/##' <<<"$rest")
+                fi
                 read -ra words <<<"$rest"
-                (cd "$SOURCE" && cp -a "${words[@]:0:${#words[@]}-1}" "$FOLDER/source/${words[-1]}")
+                mkdir -p "$here/$(dirname "${words[-1]}")"
+                (cd "$from" && cp -a "${words[@]:0:${#words[@]}-1}" "$here/${words[-1]}")
                 ;;
             RUN)
                 rest=$(sed -E 's/--mount=[^ ]+ +//g' <<<"$rest")
-                (cd "$FOLDER/source" && env -u CARGO_TARGET_DIR sh -ec "$rest")
+                (cd "$here" && env -u CARGO_TARGET_DIR sh -ec "$rest" </dev/null)
                 ;;
             *) say "$instruction is not known to this script" && exit 1 ;;
         esac
@@ -94,6 +117,7 @@ inside() {
 mkdir "$FOLDER"
 copy_context
 [[ -z ${BUILD_CACHE:-} ]] || ln -s "$(realpath "$BUILD_CACHE")" "$FOLDER/source/target"
+[[ $STAGE == agent ]] || build web
 build source
 case $STAGE in
     server) build build ;;
