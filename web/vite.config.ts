@@ -26,6 +26,9 @@ function packed(): Plugin {
   };
 }
 
+/** What the development server asks: a service that runs already. */
+const service = process.env.FATIA ?? "http://127.0.0.1:8080";
+
 export default defineConfig({
   plugins: [react(), packed()],
   build: {
@@ -34,5 +37,5 @@ export default defineConfig({
     assetsInlineLimit: 0,
     target: "es2023",
   },
-  server: { proxy: { "/api": "http://127.0.0.1:8080" } },
+  server: { proxy: { "/api": service, "/healthz": service, "/docs": service } },
 });

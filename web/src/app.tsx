@@ -1,6 +1,6 @@
 /** The frame: who is signed in, which page is shown, in which language and colours. */
 import { useEffect, useState, type FormEvent } from "react";
-import { api, body, forgetAnswers, Refusal, token, useLoaded, type Self } from "./api/client";
+import { api, body, forgetAnswers, isDemo, Refusal, token, tokenOfAddress, useLoaded, type Self } from "./api/client";
 import { Fleet } from "./fleet/page";
 import { Month } from "./month/page";
 import { Choice, Here } from "./parts";
@@ -38,6 +38,15 @@ export function App() {
     token.keep(text);
     setSecret(text);
   };
+  // In a page that is open a link to sign in changes the fragment alone: nothing is loaded again.
+  useEffect(() => {
+    const follow = () => {
+      const linked = tokenOfAddress();
+      if (linked) signIn(linked);
+    };
+    window.addEventListener("hashchange", follow);
+    return () => window.removeEventListener("hashchange", follow);
+  }, []);
   const signOut = () => {
     forgetAnswers();
     token.forget();
@@ -72,6 +81,7 @@ export function App() {
           {isIn && <button type="button" onClick={signOut}>{texts.signOut}</button>}
         </div>
       </header>
+      <DemoLine />
       <main id="content" tabIndex={-1}>
         {!isIn ? (
           <SignIn isRefused={isRefused} signIn={signIn} />
@@ -90,6 +100,14 @@ export function App() {
       </main>
     </>
   );
+}
+
+/** On all pages and on paper: nobody shall take figures of a demo for somebody's. */
+function DemoLine() {
+  const { texts } = useWords();
+  const demo = useLoaded("demo", async () => isDemo(await fetch("/healthz")));
+  if (demo.state !== "here" || !demo.value) return null;
+  return <aside className="demo" aria-label={texts.demo}>{texts.demoLine}</aside>;
 }
 
 function Page({ page, self }: { page: "month" | "fleet" | null; self: Self }) {

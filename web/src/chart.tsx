@@ -22,11 +22,14 @@ export interface Series {
   fill: string;
 }
 
-/** A round number at or above, so that lines of the scale are read easily. */
-function roundUp(value: number): number {
-  if (value <= 0) return 1;
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return ([1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * unit >= value) ?? 10) * unit;
+const LINES_MAX = 7;
+
+/** The lines of a scale: round steps, as few as still end close above the value. */
+function linesOf(value: number): number[] {
+  const least = (value > 0 ? value : 1) / LINES_MAX;
+  const unit = 10 ** Math.floor(Math.log10(least));
+  const step = ([1, 2, 2.5, 5].find((each) => each * unit >= least) ?? 10) * unit;
+  return Array.from({ length: Math.ceil((value > 0 ? value : 1) / step) + 1 }, (_, at) => at * step);
 }
 
 /** Hatches for what nobody held: told apart without colours, also in print. */
@@ -46,6 +49,14 @@ export function Hatches() {
         <pattern id="hatch-unknown" width="6" height="6" patternUnits="userSpaceOnUse">
           <rect width="6" height="6" className="hatch-ground" />
           <circle cx="2" cy="2" r="1.1" className="hatch-line strong" />
+        </pattern>
+        <pattern id="hatch-unhealthy" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">
+          <rect width="7" height="7" className="hatch-bad" />
+          <rect width="1.8" height="7" className="hatch-gap" />
+        </pattern>
+        <pattern id="hatch-maintenance" width="7" height="7" patternUnits="userSpaceOnUse">
+          <rect width="7" height="7" className="hatch-care" />
+          <rect width="7" height="1.8" className="hatch-gap" />
         </pattern>
       </defs>
     </svg>
@@ -69,23 +80,26 @@ export function Legend({ series }: { series: Series[] }) {
 const WIDTH = 960;
 const HEIGHT = 280;
 const LEFT = 56;
+/** Half the longest label of a day stands to the right of the last bar's middle. */
+const RIGHT = 24;
 const BOTTOM = 26;
 const TOP = 10;
 
 export function StackedBars({ label, columns, series }: { label: string; columns: Column[]; series: Series[] }) {
   const { short } = useWords();
-  const most = roundUp(Math.max(0, ...columns.map((column) => column.pieces.reduce((sum, piece) => sum + piece.size, 0))));
-  const step = (WIDTH - LEFT) / Math.max(1, columns.length);
+  const lines = linesOf(Math.max(0, ...columns.map((column) => column.pieces.reduce((sum, piece) => sum + piece.size, 0))));
+  const most = lines.at(-1) ?? 1;
+  const step = (WIDTH - LEFT - RIGHT) / Math.max(1, columns.length);
   const scale = (HEIGHT - BOTTOM - TOP) / most;
   const every = Math.ceil(columns.length / 11);
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} className="bars" role="img" aria-label={label}>
-      {[0, 0.25, 0.5, 0.75, 1].map((part) => {
-        const y = HEIGHT - BOTTOM - part * most * scale;
+      {lines.map((line) => {
+        const y = HEIGHT - BOTTOM - line * scale;
         return (
-          <g key={part}>
-            <line x1={LEFT} x2={WIDTH} y1={y} y2={y} className="scale" />
-            <text x={LEFT - 8} y={y + 4} textAnchor="end">{short(part * most)}</text>
+          <g key={line}>
+            <line x1={LEFT} x2={WIDTH - RIGHT} y1={y} y2={y} className="scale" />
+            <text x={LEFT - 8} y={y + 4} textAnchor="end">{short(line)}</text>
           </g>
         );
       })}

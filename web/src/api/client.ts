@@ -9,7 +9,9 @@ export type Schemas = components["schemas"];
 export type Costs = Schemas["Costs"];
 export type CostLine = Schemas["CostLine"];
 export type Device = Schemas["Device"];
-export type Window_ = Schemas["Window"];
+export type Divided = Schemas["DeviceLayout"];
+export type Layout = Schemas["Layout"];
+export type Piece = Schemas["LayoutPiece"];
 export type Self = Schemas["Self"];
 
 const KEY = "fatia.token";
@@ -19,6 +21,20 @@ export const token = {
   keep: (text: string) => sessionStorage.setItem(KEY, text),
   forget: () => sessionStorage.removeItem(KEY),
 };
+
+/**
+ * The token of a link to sign in: `#token=…`. A fragment is sent to nobody; it is taken out of the address and of the
+ * history at once, so that it is neither copied nor seen.
+ */
+export function tokenOfAddress(): string | null {
+  const text = new URLSearchParams(location.hash.slice(1)).get("token")?.trim();
+  if (!text) return null;
+  history.replaceState(null, "", location.pathname + location.search);
+  return text;
+}
+
+/** Whether the service shows made up data; each of its answers says so then. */
+export const isDemo = (answer: Response) => answer.headers.get("Fatia-Demo") === "true";
 
 /** What the service refuses, in its words. */
 export class Refusal extends Error {

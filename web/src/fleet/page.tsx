@@ -1,161 +1,127 @@
 /**
- * The fleet: nodes and their GPUs with slices to scale, who held them at an instant, and a GPU's timeline.
+ * The fleet: nodes and pools with their GPUs, each with what it is divided into at an instant, as that is billed.
  */
-import { api, body, useLoaded, type Device, type Window_ } from "../api/client";
-import { Hatches, Legend, type Series } from "../chart";
-import { ofNames } from "../colours";
+import { api, body, useLoaded, type Divided, type Piece, type Schemas } from "../api/client";
+import { Hatches, Legend } from "../chart";
 import { Choice, Here, Twin } from "../parts";
-import { useWords, type Words } from "../text";
+import { useWords } from "../text";
 import { address, go, Link, usePlace } from "../url";
-import { piecesOf, serviceAt, type Piece } from "./layout";
-import { Timeline } from "./timeline";
+import { Bar, colourBy, legend, PieceTable, type Colour, type Paint } from "./bar";
+import { OneDevice } from "./device";
 
-/** Nodes of one view: each is asked for by itself. */
-const NODES = 12;
-const PAGES_MAX = 5;
-const SECOND = 1_000;
+type Division = Schemas["ScopeLayout"];
 
-export type Paint = "tenant" | "use";
-export type Colour = (piece: Pick<Piece, "kind" | "tenant" | "use">) => string;
+/** Nodes and pools of one view: each is asked for by itself. */
+const SCOPES = 12;
 
-/** All windows of a node that meet a span, as far as some pages go; and until when, where there are more. */
-export async function windows(query: {
-  node: string; from: number; to: number; device?: string; kind?: "held";
-}): Promise<{ windows: Window_[]; cutAt: number | null }> {
-  const found: Window_[] = [];
-  let after: string | undefined;
-  for (let page = 0; page < PAGES_MAX; page += 1) {
-    const { items, next } = await body(
-      api.GET("/api/v1/usage/windows", {
-        params: {
-          query: {
-            node: query.node, from: new Date(query.from).toISOString(), to: new Date(query.to).toISOString(), limit: 1000,
-            ...(query.device && { device: query.device }), ...(query.kind && { kind: query.kind }), ...(after && { after }),
-          },
-        },
-      }),
-    );
-    found.push(...items);
-    if (!next) return { windows: found, cutAt: null };
-    after = next;
+interface Asked {
+  kind: "node" | "pool";
+  name: string;
+}
+interface Card extends Asked {
+  /** One that cannot be shown does not hide the others. */
+  division: PromiseSettledResult<Division>;
+}
+interface Shown {
+  cards: Card[];
+  tenants: string[];
+  nextNodes: string | null;
+  nextPools: string | null;
+}
+
+async function divisionOf({ kind, name }: Asked, at: string | null): Promise<Division> {
+  const query = at === null ? {} : { at };
+  return kind === "node"
+    ? body(api.GET("/api/v1/nodes/{node}/layout", { params: { path: { node: name }, query } }))
+    : body(api.GET("/api/v1/pools/{pool}/layout", { params: { path: { pool: name }, query } }));
+}
+
+/** One node or pool, if the address names one; else a page of nodes and, when all were shown, of pools. */
+async function shown(query: URLSearchParams, at: string | null): Promise<Shown> {
+  const tenants = body(api.GET("/api/v1/tenants", { params: { query: { limit: 1000 } } }));
+  const page = (after: string | null) => ({ params: { query: { limit: SCOPES, ...(after && { after }) } } });
+  const asked: Asked[] = [];
+  let nextNodes: string | null = null;
+  let nextPools: string | null = null;
+  const [node, pool, poolsAfter] = [query.get("node"), query.get("pool"), query.get("pools")];
+  if (node) asked.push({ kind: "node", name: node });
+  else if (pool) asked.push({ kind: "pool", name: pool });
+  else {
+    if (!poolsAfter) {
+      const nodes = await body(api.GET("/api/v1/nodes", page(query.get("after"))));
+      asked.push(...nodes.items.map(({ name }): Asked => ({ kind: "node", name })));
+      nextNodes = nodes.next;
+    }
+    if (!nextNodes) {
+      const pools = await body(api.GET("/api/v1/pools", page(poolsAfter)));
+      asked.push(...pools.items.map(({ name }): Asked => ({ kind: "pool", name })));
+      nextPools = pools.next;
+    }
   }
-  const last = found.at(-1);
-  return { windows: found, cutAt: last ? Date.parse(last.from) : query.from };
-}
-
-/** The last instant of which something of a node is known. */
-function lastOf(devices: Device[]): number | null {
-  const edges = devices.flatMap((device) => device.in_service.map((each) => Math.max(Date.parse(each.covered_to) - SECOND, Date.parse(each.from))));
-  return edges.length ? Math.max(...edges) : null;
-}
-
-interface NodeNow {
-  devices: Device[];
-  windows: Window_[];
-  at: number | null;
-}
-
-async function nodeAt(node: string, asked: number | null): Promise<NodeNow> {
-  const { items } = await body(api.GET("/api/v1/devices", { params: { query: { node, limit: 1000 } } }));
-  // A device that is at home elsewhere now is drawn there.
-  const devices = items
-    .map((device) => ({ ...device, in_service: device.in_service.filter((each) => each.node === node) }))
-    .sort((a, b) => (a.in_service.at(-1)?.gpu_index ?? 0) - (b.in_service.at(-1)?.gpu_index ?? 0));
-  const at = asked ?? lastOf(devices);
-  if (at === null) return { devices, windows: [], at };
-  const seen = await windows({ node, from: at, to: at + SECOND });
-  return { devices, windows: seen.windows, at };
+  const divisions = await Promise.allSettled(asked.map((each) => divisionOf(each, at)));
+  const cards = divisions.flatMap((division, index): Card[] => (asked[index] ? [{ ...asked[index], division }] : []));
+  return { cards, tenants: (await tenants).items.map((tenant) => tenant.name).filter((name) => name !== "platform"), nextNodes, nextPools };
 }
 
 /** An instant of the address. */
-function instant(text: string | null): number | null {
+export function instant(text: string | null): number | null {
   const at = text === null ? Number.NaN : Date.parse(text);
   return Number.isFinite(at) ? at : null;
 }
 
-const USES = 5;
-const useStep = (use: number) => Math.min(USES - 1, Math.floor(use * USES));
-
-function colourBy(paint: Paint, tenants: string[]): Colour {
-  const ofTenant = ofNames(tenants);
-  return ({ kind, tenant, use }) => {
-    if (kind === "idle" || kind === "unsliced") return "url(#hatch-idle)";
-    if (kind === "stranded") return "url(#hatch-stranded)";
-    if (kind === "unknown") return "url(#hatch-unknown)";
-    if (kind === "out") return "var(--ground)";
-    if (paint === "use") return use === null ? "var(--c-other)" : `var(--u${useStep(use)})`;
-    return tenant === null ? "var(--c-other)" : ofTenant(tenant);
-  };
-}
-
-function legend(paint: Paint, tenants: string[], colour: Colour, { texts, percent }: Words): Series[] {
-  const held = { kind: "held" as const };
-  const states: Series[] = [
-    { key: "idle", label: texts.idle, fill: "url(#hatch-idle)" },
-    { key: "stranded", label: texts.stranded, fill: "url(#hatch-stranded)" },
-    { key: "unknown", label: texts.states.unknown.toLowerCase(), fill: "url(#hatch-unknown)" },
-  ];
-  if (paint === "use") {
-    const steps = Array.from({ length: USES }, (_, step) => ({
-      key: `use ${step}`,
-      label: `${percent(step / USES)}–${percent((step + 1) / USES)}`,
-      fill: `var(--u${step})`,
-    }));
-    return [...steps, { key: "none", label: texts.notMeasured, fill: "var(--c-other)" }, ...states];
-  }
-  const named = tenants.map((tenant) => ({ key: `t ${tenant}`, label: tenant, fill: colour({ ...held, tenant, use: null }) }));
-  return [...named, { key: "unmapped", label: texts.unmapped, fill: "var(--c-other)" }, ...states];
-}
+const piecesOf = ({ cards }: Shown): Piece[] =>
+  cards.flatMap(({ division }) =>
+    division.status === "fulfilled" ? division.value.devices.flatMap((device) => device.layouts.flatMap((layout) => layout.pieces)) : [],
+  );
 
 export function Fleet() {
+  const { query } = usePlace();
+  const device = query.get("device");
+  return (
+    <>
+      <Hatches />
+      {device === null ? <Cards /> : <OneDevice uuid={device} />}
+    </>
+  );
+}
+
+function Cards() {
   const words = useWords();
   const { texts } = words;
   const place = usePlace();
   const { query } = place;
-  const after = query.get("after");
   const at = instant(query.get("at"));
+  const asked = at === null ? null : new Date(at).toISOString();
   const paint: Paint = query.get("by") === "use" ? "use" : "tenant";
-  const loaded = useLoaded(`nodes ${after ?? ""}`, async () => {
-    const [nodes, tenants] = await Promise.all([
-      body(api.GET("/api/v1/nodes", { params: { query: { limit: NODES, ...(after && { after }) } } })),
-      body(api.GET("/api/v1/tenants", { params: { query: { limit: 1000 } } })),
-    ]);
-    return { nodes: nodes.items, next: nodes.next, tenants: tenants.items.map((tenant) => tenant.name).filter((name) => name !== "platform") };
-  });
-  const [node, device] = [query.get("node"), query.get("device")];
+  const [one, isLater] = [query.get("node") ?? query.get("pool"), query.has("after") || query.has("pools")];
+  const key = ["node", "pool", "after", "pools"].map((name) => query.get(name) ?? "").join(" ");
+  const loaded = useLoaded(`fleet ${key} ${asked ?? ""}`, () => shown(query, asked));
   return (
     <>
-      <Hatches />
+      <div className="head">
+        <h1>{texts.fleet}</h1>
+        <div className="tools">
+          <AtField at={at} />
+          <PaintChoice paint={paint} />
+        </div>
+      </div>
       <Here loaded={loaded}>
-        {({ nodes, next, tenants }) => {
-          const colour = colourBy(paint, tenants);
-          if (node !== null && device !== null) return <OneDevice node={node} device={device} at={at} colour={colour} tenants={tenants} />;
+        {(all) => {
+          const colour = colourBy(paint, all.tenants);
           return (
             <>
-              <div className="head">
-                <h1>{texts.fleet}</h1>
-                <div className="tools">
-                  <AtField at={at} />
-                  <Choice<Paint>
-                    label={texts.colourBy}
-                    value={paint}
-                    options={[{ value: "tenant", text: texts.byPayer }, { value: "use", text: texts.byUse }]}
-                    choose={(value) => go(address(place, { by: value === "use" ? "use" : null }))}
-                  />
-                </div>
-              </div>
-              <Legend series={legend(paint, tenants, colour, words)} />
+              <Legend series={legend(paint, piecesOf(all), colour, words)} />
               <p className="quiet">{texts.toScale}</p>
-              {nodes.length === 0 && <p className="note">{texts.noNodes}</p>}
-              <div className="nodes">
-                {nodes.map(({ name }) => <NodeCard key={name} node={name} at={at} colour={colour} />)}
+              {all.cards.length === 0 && <p className="note">{texts.noNodes}</p>}
+              <div className={one ? "nodes one" : "nodes"}>
+                {all.cards.map((card) => <ScopeCard key={`${card.kind} ${card.name}`} card={card} colour={colour} />)}
               </div>
-              {(after || next) && (
-                <p className="tools">
-                  {after && <Link className="button" to={address(place, { after: null })}>{texts.firstNodes}</Link>}
-                  {next && <Link className="button" to={address(place, { after: next })}>{texts.moreNodes}</Link>}
-                </p>
-              )}
+              <p className="tools">
+                {one && <Link className="button" to={address(place, { node: null, pool: null })}>{texts.allNodes}</Link>}
+                {isLater && <Link className="button" to={address(place, { after: null, pools: null })}>{texts.firstNodes}</Link>}
+                {all.nextNodes && <Link className="button" to={address(place, { after: all.nextNodes })}>{texts.moreNodes}</Link>}
+                {all.nextPools && <Link className="button" to={address(place, { after: null, pools: all.nextPools })}>{texts.morePools}</Link>}
+              </p>
             </>
           );
         }}
@@ -164,24 +130,37 @@ export function Fleet() {
   );
 }
 
-/** An instant in UTC, as text: native fields speak the browser's language and hide the zone. */
-function AtField({ at }: { at: number | null }) {
+export function PaintChoice({ paint }: { paint: Paint }) {
   const { texts } = useWords();
   const place = usePlace();
-  const shown = at === null ? "" : new Date(at).toISOString().slice(0, 16).replace("T", " ");
+  return (
+    <Choice<Paint>
+      label={texts.colourBy}
+      value={paint}
+      options={[{ value: "tenant", text: texts.byPayer }, { value: "use", text: texts.byUse }]}
+      choose={(value) => go(address(place, { by: value === "use" ? "use" : null }))}
+    />
+  );
+}
+
+/** An instant in UTC, as text: native fields speak the browser's language and hide the zone. */
+export function AtField({ at }: { at: number | null }) {
+  const { texts } = useWords();
+  const place = usePlace();
+  const text = at === null ? "" : new Date(at).toISOString().slice(0, 16).replace("T", " ");
   return (
     <form
       className="choice"
       onSubmit={(event) => {
         event.preventDefault();
-        const text = String(new FormData(event.currentTarget).get("at") ?? "").trim().replace(" ", "T");
-        const chosen = text ? Date.parse(/Z$/.test(text) ? text : `${text}Z`) : Number.NaN;
-        go(address(place, { at: Number.isFinite(chosen) ? new Date(chosen).toISOString() : null }));
+        const typed = String(new FormData(event.currentTarget).get("at") ?? "").trim().replace(" ", "T");
+        const chosen = typed ? instant(/Z$/.test(typed) || !typed.includes("T") ? typed : `${typed}Z`) : null;
+        go(address(place, { at: chosen === null ? null : new Date(chosen).toISOString() }));
       }}
     >
       <label htmlFor="at">{texts.at} ({texts.utc})</label>
       <input
-        id="at" name="at" key={shown} defaultValue={shown} placeholder="2026-09-10 12:00" size={16}
+        id="at" name="at" key={text} defaultValue={text} placeholder="2026-09-10 12:00" size={16}
         pattern="\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?Z?)?"
       />
       <button type="submit">{texts.show}</button>
@@ -190,74 +169,37 @@ function AtField({ at }: { at: number | null }) {
   );
 }
 
-/** What a piece is, in words. */
-export function say(piece: Piece, { texts, word, percent, slice: sizeOf }: Words): string {
-  const share = percent(piece.share);
-  const slice = [piece.mode && word("modes", piece.mode), piece.slice && piece.slice !== "device" && sizeOf(piece.slice)].filter(Boolean).join(" ");
-  const named = (text: string) => [slice, text, share].filter(Boolean).join(", ");
-  switch (piece.kind) {
-    case "held": {
-      const use = piece.use === null ? "" : `, ${texts.use.toLowerCase()} ${percent(piece.use)}`;
-      return named(`${piece.holder} (${piece.tenant ?? texts.unmapped})`) + use;
-    }
-    case "idle": return named(texts.idle);
-    case "stranded": return named(texts.stranded);
-    case "unsliced": return named(texts.unsliced);
-    case "unknown": return texts.nothingReported;
-    case "out": return texts.notInService;
-  }
-}
-
-export function Strip({ pieces, colour, height = 26 }: { pieces: Piece[]; colour: Colour; height?: number }) {
-  const words = useWords();
-  let x = 0;
+function ScopeCard({ card, colour }: { card: Card; colour: Colour }) {
+  const { texts, count, fill, time } = useWords();
+  const { kind, name, division } = card;
+  const title = kind === "pool" ? fill(texts.poolNamed, { name }) : name;
   return (
-    <svg className="strip" style={{ height }} aria-hidden="true">
-      {pieces.map((piece) => {
-        const at = x;
-        x += piece.share * 100;
-        return (
-          <rect key={piece.key} x={`${at}%`} y="0" width={`${piece.share * 100}%`} height="100%" className={`piece ${piece.kind}`} style={{ fill: colour(piece) }}>
-            <title>{say(piece, words)}</title>
-          </rect>
-        );
-      })}
-    </svg>
-  );
-}
-
-const shortId = (uuid: string) => (uuid.length > 14 ? `${uuid.slice(0, 12)}…` : uuid);
-const indexOf = (device: Device) => device.in_service.at(-1)?.gpu_index ?? null;
-
-function NodeCard({ node, at, colour }: { node: string; at: number | null; colour: Colour }) {
-  const words = useWords();
-  const { texts, count, fill, time } = words;
-  const place = usePlace();
-  const loaded = useLoaded(`node ${node} ${at ?? ""}`, () => nodeAt(node, at));
-  return (
-    <section className="node" aria-label={node}>
-      <h2>{node}</h2>
-      <Here loaded={loaded}>
-        {(now) => {
-          const drawn = now.devices.map((device) => ({ device, pieces: now.at === null ? [] : piecesOf(device, now.windows, now.at) }));
+    <section className="node" aria-label={title}>
+      <h2>{title}</h2>
+      <Here loaded={division.status === "fulfilled" ? { state: "here", value: division.value } : { state: "failed", error: division.reason }}>
+        {({ at, devices }) => {
+          const isEmpty = devices.every((device) => device.layouts.length === 0);
+          const ordered = [...devices].sort((a, b) => (kind === "pool" ? a.node.localeCompare(b.node) : 0) || (a.gpu_index ?? 0) - (b.gpu_index ?? 0));
           return (
             <>
               <p className="quiet">
-                {count(texts.gpus, now.devices.length)}, {now.at === null ? texts.neverReported : fill(texts.nodeAt, { at: time(now.at) })}
+                {count(texts.gpus, devices.length)}, {at === null ? texts.neverCounted : fill(texts.countedAt, { at: time(at) })}
               </p>
               <ul className="gpus">
-                {drawn.map(({ device, pieces }) => (
-                  <li key={device.gpu_uuid}>
-                    <Link to={address(place, { node, device: device.gpu_uuid })}>
-                      <span className="gpu-name"><b>{indexOf(device) ?? "–"}</b> {device.gpu_model}{pieces[0]?.kind === "out" && `, ${texts.notInService}`}{pieces[0]?.kind === "unknown" && `, ${texts.nothingReported}`}</span>
-                      <Strip pieces={pieces} colour={colour} />
-                    </Link>
-                  </li>
-                ))}
+                {ordered.map((device) => <Gpu key={device.gpu_uuid} device={device} isOfPool={kind === "pool"} colour={colour} />)}
               </ul>
-              <Twin label={`${node}: ${texts.asTable}`}>
-                <PieceTable rows={drawn} />
-              </Twin>
+              {!isEmpty && (
+                <Twin label={`${title}: ${texts.asTable}`}>
+                  <PieceTable
+                    first={texts.gpu}
+                    rows={ordered.flatMap((device) =>
+                      device.layouts.flatMap((layout) =>
+                        layout.pieces.map((piece, index) => ({ key: `${device.gpu_uuid} ${index}`, name: nameOf(device), piece })),
+                      ),
+                    )}
+                  />
+                </Twin>
+              )}
             </>
           );
         }}
@@ -266,94 +208,30 @@ function NodeCard({ node, at, colour }: { node: string; at: number | null; colou
   );
 }
 
-function PieceTable({ rows }: { rows: { device: Device; pieces: Piece[] }[] }) {
-  const { texts, percent, word, slice } = useWords();
-  const state = (piece: Piece) =>
-    ({ held: texts.held.toLowerCase(), idle: texts.idle, stranded: texts.stranded, unsliced: texts.unsliced, unknown: texts.nothingReported, out: texts.notInService })[piece.kind];
-  return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">{texts.gpu}</th>
-          <th scope="col">{texts.slice}</th>
-          <th scope="col">{texts.mode}</th>
-          <th scope="col">{texts.state}</th>
-          <th scope="col">{texts.tenant}</th>
-          <th scope="col">{texts.holder}</th>
-          <th scope="col" className="number">{texts.share}</th>
-          <th scope="col" className="number">{texts.use}</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.flatMap(({ device, pieces }) =>
-          pieces.map((piece) => (
-            <tr key={`${device.gpu_uuid} ${piece.key}`}>
-              <th scope="row">{indexOf(device) ?? shortId(device.gpu_uuid)}</th>
-              <td>{piece.slice ? slice(piece.slice) : "–"}</td>
-              <td>{piece.mode ? word("modes", piece.mode) : "–"}</td>
-              <td>{state(piece)}</td>
-              <td>{piece.kind === "held" ? (piece.tenant ?? texts.unmapped) : "–"}</td>
-              <td>{piece.holder || "–"}</td>
-              <td className="number">{percent(piece.share)}</td>
-              <td className="number">{piece.use === null ? "–" : percent(piece.use)}</td>
-            </tr>
-          )),
-        )}
-      </tbody>
-    </table>
-  );
-}
+const nameOf = ({ gpu_index, gpu_uuid }: Divided) => (gpu_index === null ? `${gpu_uuid.slice(0, 12)}…` : String(gpu_index));
 
-const SPANS = [6, 24, 168] as const;
-
-function OneDevice(props: { node: string; device: string; at: number | null; colour: Colour; tenants: string[] }) {
-  const { node, at, colour } = props;
+function Gpu({ device, isOfPool, colour }: { device: Divided; isOfPool: boolean; colour: Colour }) {
   const words = useWords();
-  const { texts, count, fill, time } = words;
+  const { texts, fill, word } = words;
   const place = usePlace();
-  const hours = SPANS.find((span) => String(span) === place.query.get("hours")) ?? 24;
-  const back = <p><Link to={address(place, { node: null, device: null, hours: null })}>{texts.close}</Link></p>;
-  const loaded = useLoaded(`node ${node} ${at ?? ""}`, () => nodeAt(node, at));
+  const [layout] = device.layouts;
+  const isElsewhere = !isOfPool && device.pool !== null;
   return (
-    <Here loaded={loaded}>
-      {(now) => {
-        const device = now.devices.find((each) => each.gpu_uuid === props.device);
-        if (!device) return <><h1>{texts.notFound}</h1>{back}</>;
-        const until = at ?? lastOf([device]) ?? 0;
-        const pieces = piecesOf(device, now.windows, now.at ?? until);
-        const service = serviceAt(device, until) ?? device.in_service.at(-1);
-        const name = `${node} ${texts.gpu} ${indexOf(device) ?? ""}`;
-        const present = colourBy("tenant", props.tenants);
-        return (
-          <>
-            {back}
-            <div className="head">
-              <h1>{name}</h1>
-              <div className="tools">
-                <AtField at={at} />
-                <Choice
-                  label={texts.span}
-                  value={String(hours)}
-                  options={SPANS.map((span) => ({ value: String(span), text: count(texts.hours, span) }))}
-                  choose={(value) => go(address(place, { hours: value === "24" ? null : value }))}
-                />
-              </div>
-            </div>
-            <p className="quiet">
-              {device.gpu_model}, <code>{device.gpu_uuid}</code>{service && `, ${fill(texts.inServiceSince, { at: time(service.from) })}`}
-            </p>
-            <section aria-labelledby="slices">
-              <h2 id="slices">{fill(texts.slicesOf, { gpu: name })}</h2>
-              <p className="quiet">{fill(texts.nodeAt, { at: time(now.at ?? until) })}</p>
-              <Legend series={legend("tenant", props.tenants, present, words)} />
-              <Strip pieces={pieces} colour={colour} height={48} />
-              <Twin label={fill(texts.slicesOf, { gpu: name })}><PieceTable rows={[{ device, pieces }]} /></Twin>
-            </section>
-            <Timeline node={node} device={device} until={until} hours={hours} colour={present} name={name} />
-          </>
-        );
-      }}
-    </Here>
+    <li className={isElsewhere ? "elsewhere" : undefined}>
+      <Link to={address(place, { node: null, pool: null, device: device.gpu_uuid })}>
+        <span className="gpu-name"><b>{nameOf(device)}</b> {device.gpu_model}{isOfPool && `, ${device.node}`}</span>
+        {layout && <Bar layout={layout} colour={colour} />}
+      </Link>
+      {isElsewhere ? (
+        <Link to={address(place, { node: null, pool: device.pool })} label={`${nameOf(device)}: ${fill(texts.inPool, { name: device.pool ?? "" })}`}>
+          {fill(texts.inPool, { name: device.pool ?? "" })}
+        </Link>
+      ) : (
+        !layout && <p className="quiet">{texts.nothingCounted}</p>
+      )}
+      {layout?.doubts.map((doubt) => (
+        <p key={`${doubt.kind} ${doubt.about}`} className="quiet">{word("findingKinds", doubt.kind)}: {doubt.about}</p>
+      ))}
+    </li>
   );
 }
-

@@ -1,108 +1,80 @@
-/** A GPU's timeline: a lane for each slice, a bar for each holding. */
-import { useLoaded, type Device } from "../api/client";
-import { Here, Twin } from "../parts";
+/** A GPU over time, to scale both ways: its shares one on the other, each slice a lane as high as its share. */
+import { useMemo } from "react";
+import type { Layout } from "../api/client";
+import { Twin } from "../parts";
 import { useWords } from "../text";
-import { lanesOf } from "./layout";
-import { windows, type Colour } from "./page";
+import { PieceTable, say, type Colour } from "./bar";
+import { runsOf } from "./layout";
 
 const WIDTH = 960;
-const LEFT = 130;
-const LANE = 22;
+const LEFT = 48;
+const RIGHT = 20;
+const TOP = 8;
+const HIGH = 240;
+const BOTTOM = 26;
 const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+/** A table of more is no help to anybody; the picture has them all. */
+const ROWS_MAX = 500;
 
-export function Timeline(props: { node: string; device: Device; until: number; hours: number; colour: Colour; name: string }) {
-  const { node, device, until, hours, colour, name } = props;
+interface Props {
+  layouts: Layout[];
+  from: number;
+  to: number;
+  /** The instant that was asked for. */
+  at: number | null;
+  colour: Colour;
+  byUse: boolean;
+  title: string;
+}
+
+export function Timeline({ layouts, from, to, at, colour, byUse, title }: Props) {
   const words = useWords();
-  const { texts, fill, time, clock } = words;
-  // On a whole minute, so that the marks of the scale are.
-  const to = Math.ceil(until / 60_000) * 60_000;
-  const from = to - hours * HOUR;
-  const loaded = useLoaded(`timeline ${node} ${device.gpu_uuid} ${from} ${to}`, () =>
-    windows({ node, device: device.gpu_uuid, kind: "held", from, to }),
-  );
-  const title = fill(texts.timeline, { gpu: name });
+  const { texts, fill, count, time, clock, date, percent } = words;
+  const runs = useMemo(() => runsOf(layouts, byUse), [layouts, byUse]);
+  const x = (instant: number) => LEFT + ((Math.min(Math.max(instant, from), to) - from) / (to - from)) * (WIDTH - LEFT - RIGHT);
+  const y = (share: number) => TOP + share * HIGH;
+  const every = to - from <= DAY ? 4 * HOUR : to - from <= 3 * DAY ? 12 * HOUR : DAY;
+  const marks = Array.from({ length: Math.floor((to - from) / every) + 1 }, (_, mark) => from + mark * every);
+  const isMidnight = (mark: number) => mark % DAY === 0;
   return (
-    <section aria-labelledby="timeline">
-      <h2 id="timeline">{title}</h2>
-      <p className="quiet">{fill(texts.timelineOf, { hours, at: time(to) })}</p>
-      <Here loaded={loaded}>
-        {(found) => {
-          const lanes = lanesOf(found.windows);
-          const known = Math.min(to, found.cutAt ?? to);
-          const x = (at: number) => LEFT + ((Math.min(Math.max(at, from), known) - from) / (to - from)) * (WIDTH - LEFT);
-          const rows = Math.max(1, lanes.length);
-          const height = rows * LANE + 24;
-          const marks = Array.from({ length: 7 }, (_, mark) => from + (mark * (to - from)) / 6);
-          // Where it was in service and vouched for, what nobody held was free; behind that nobody knows.
-          const edge = (each: Device["in_service"][number]) => Date.parse(each.to ?? new Date(to).toISOString());
-          return (
-            <>
-              {found.cutAt !== null && <p className="note">{fill(texts.cut, { at: time(found.cutAt) })}</p>}
-              {lanes.length === 0 && <p className="note">{texts.nothingHeld}</p>}
-              <div className="picture" role="group" aria-label={title} tabIndex={0}>
-                <svg viewBox={`0 0 ${WIDTH} ${height}`} className="bars timeline" role="img" aria-label={title}>
-                  {device.in_service.map((each) => {
-                    const covered = Math.min(Date.parse(each.covered_to), edge(each));
-                    return (
-                      <g key={each.from}>
-                        <rect x={x(Date.parse(each.from))} width={Math.max(0, x(covered) - x(Date.parse(each.from)))} y="0" height={rows * LANE} style={{ fill: "url(#hatch-idle)" }} />
-                        <rect x={x(covered)} width={Math.max(0, x(edge(each)) - x(covered))} y="0" height={rows * LANE} style={{ fill: "url(#hatch-unknown)" }} />
-                      </g>
-                    );
-                  })}
-                  {lanes.map((lane, row) => (
-                    <g key={`${lane.key} ${row}`}>
-                      <text x={LEFT - 8} y={row * LANE + 15} textAnchor="end">{words.slice(lane.slice)}</text>
-                      {lane.held.map((held) => (
-                        <rect
-                          key={held.from} x={x(held.from)} y={row * LANE + 2} height={LANE - 4} width={Math.max(1, x(held.to) - x(held.from))}
-                          className="piece held" style={{ fill: colour({ kind: "held", tenant: held.tenant, use: null }) }}
-                        >
-                          <title>{`${held.holder} (${held.tenant ?? texts.unmapped}), ${time(held.from)} – ${time(held.to)}`}</title>
-                        </rect>
-                      ))}
-                    </g>
-                  ))}
-                  {marks.map((mark, at) => (
-                    <g key={mark}>
-                      <line x1={LEFT + (at * (WIDTH - LEFT)) / 6} x2={LEFT + (at * (WIDTH - LEFT)) / 6} y1="0" y2={rows * LANE} className="scale" />
-                      <text x={LEFT + (at * (WIDTH - LEFT)) / 6} y={height - 6} textAnchor={at === 0 ? "start" : at === 6 ? "end" : "middle"}>
-                        {hours > 24 ? words.date(new Date(mark).toISOString().slice(0, 10)) : clock(mark)}
-                      </text>
-                    </g>
-                  ))}
-                </svg>
-              </div>
-              <Twin label={title}>
-                <table>
-                  <thead>
-                    <tr>
-                      <th scope="col">{texts.slice}</th>
-                      <th scope="col">{texts.tenant}</th>
-                      <th scope="col">{texts.holder}</th>
-                      <th scope="col">{texts.from}</th>
-                      <th scope="col">{texts.to}</th>
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {lanes.flatMap((lane, row) =>
-                      lane.held.map((held) => (
-                        <tr key={`${row} ${held.from}`}>
-                          <th scope="row">{words.slice(lane.slice)}</th>
-                          <td>{held.tenant ?? texts.unmapped}</td>
-                          <td>{held.holder}</td>
-                          <td>{time(held.from)}</td>
-                          <td>{time(held.to)}</td>
-                        </tr>
-                      )),
-                    )}
-                  </tbody>
-                </table>
-              </Twin>
-            </>
-          );
-        }}
-      </Here>
-    </section>
+    <>
+      <p className="quiet">{fill(texts.fromTo, { from: time(from), to: time(to) })} {texts.blankIsUncounted}</p>
+      <div className="picture" role="group" aria-label={title} tabIndex={0}>
+        <svg viewBox={`0 0 ${WIDTH} ${TOP + HIGH + BOTTOM}`} className="bars timeline" role="img" aria-label={title}>
+          {[0, 0.25, 0.5, 0.75, 1].map((share) => (
+            <g key={share}>
+              <line x1={LEFT} x2={WIDTH - RIGHT} y1={y(share)} y2={y(share)} className="scale" />
+              <text x={LEFT - 8} y={y(share) + 4} textAnchor="end">{percent(share)}</text>
+            </g>
+          ))}
+          {runs.map(({ piece, start, share, from: since, to: until }, index) => (
+            <rect
+              key={index} x={x(since)} width={Math.max(0.5, x(until) - x(since))}
+              // A pixel of ground between lanes tells neighbours of one tenant apart.
+              y={y(start) + 0.5} height={Math.max(0.5, share * HIGH - 1)} className="piece" style={{ fill: colour(piece) }}
+            >
+              <title>{`${say(piece, words)}, ${time(since)} – ${time(until)}`}</title>
+            </rect>
+          ))}
+          {marks.map((mark, index) => (
+            <g key={mark}>
+              <line x1={x(mark)} x2={x(mark)} y1={TOP} y2={TOP + HIGH + 4} className="scale" />
+              <text x={x(mark)} y={TOP + HIGH + 18} textAnchor={index === marks.length - 1 ? "end" : "middle"}>
+                {isMidnight(mark) ? date(new Date(mark).toISOString().slice(0, 10)) : clock(mark)}
+              </text>
+            </g>
+          ))}
+          {at !== null && <line x1={x(at)} x2={x(at)} y1="0" y2={TOP + HIGH + 4} className="now"><title>{time(at)}</title></line>}
+        </svg>
+      </div>
+      <Twin label={title}>
+        {runs.length > ROWS_MAX && <p className="quiet">{count(texts.firstRows, ROWS_MAX)}</p>}
+        <PieceTable
+          first={texts.from}
+          rows={runs.slice(0, ROWS_MAX).map(({ piece, from: since, to: until }, index) => ({ key: String(index), name: time(since), to: time(until), piece }))}
+        />
+      </Twin>
+    </>
   );
 }

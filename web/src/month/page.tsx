@@ -3,63 +3,61 @@
  *
  * All figures are the service's own, at each level of the drill-down: this page adds nothing up.
  */
-import { api, body, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
+import { api, body, isDemo, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
 import { Hatches, Legend, StackedBars, type Column, type Series } from "../chart";
-import { ofMode, ofState } from "../colours";
+import { ofMode, ofState, STATES } from "../colours";
 import { Choice, Here, Twin, Wide } from "../parts";
 import { useWords, type Words } from "../text";
 import { address, go, Link, usePlace, type Changes } from "../url";
+import { Findings } from "./findings";
+import { Lost } from "./lost";
+import { costs, isMonth, monthBeside, PLATFORM, runningMonth, size } from "./report";
 
 const LEVELS = ["tenant", "project", "mode", "workload"] as const;
 type Level = (typeof LEVELS)[number];
-const STATES = ["used", "held_unused", "idle", "stranded", "unhealthy", "maintenance", "unknown", "rounding"];
 
-const isMonth = (text: string | null): text is string => text !== null && /^\d{4}-(0[1-9]|1[0-2])$/.test(text);
-
-function monthBeside(month: string, by: number): string {
-  const [year = 2000, number = 1] = month.split("-").map(Number);
-  const at = new Date(Date.UTC(year, number - 1 + by, 1));
-  return at.toISOString().slice(0, 7);
-}
-
-async function costs(period: string, groupBy: readonly string[]): Promise<Costs> {
-  const query = { period, group_by: groupBy.join(",") };
-  const report = await body(api.GET("/api/v1/reports/costs", { params: { query } }));
-  // Only who asks for CSV is answered a text.
-  if (typeof report === "string") throw new TypeError("a report came as text");
-  return report;
-}
-
-/** The month of which something was counted last: a history of before is shown, and not an empty month. */
-async function latestMonth(self: Self): Promise<string> {
-  const today = new Date().toISOString();
-  if (!self.permissions.includes("fleet:read")) return today.slice(0, 7);
+/**
+ * The month that is shown first: the last that is over, whose bill people come for, or else the month of which something
+ * was counted last: a history of before is shown, and not an empty month.
+ */
+async function firstMonth(self: Self): Promise<string> {
+  const running = runningMonth();
+  const over = monthBeside(running, -1);
+  if (!self.permissions.includes("fleet:read")) return over;
   const { items } = await body(api.GET("/api/v1/devices", { params: { query: { limit: 1000 } } }));
-  const edges = items.flatMap((device) => device.in_service.map((each) => each.counted_to)).sort();
-  const last = edges.at(-1);
-  // The edge is the first instant past what was counted.
-  return last ? new Date(Date.parse(last) - 1).toISOString().slice(0, 7) : today.slice(0, 7);
+  const service = items.flatMap((device) => device.in_service);
+  // Instants are texts of one form, and so are months: they compare as they are. What was counted ends before its edge.
+  const wasThere = service.some((each) => each.from < running && each.counted_to > over && (each.to === null || each.to > over));
+  if (wasThere) return over;
+  const last = service.map((each) => each.counted_to).sort().at(-1);
+  return last ? new Date(Date.parse(last) - 1).toISOString().slice(0, 7) : over;
 }
 
 export function Month({ self }: { self: Self }) {
   const place = usePlace();
   const asked = place.query.get("period");
-  const latest = useLoaded(isMonth(asked) ? null : "latest month", () => latestMonth(self));
+  const first = useLoaded(isMonth(asked) ? null : "first month", () => firstMonth(self));
   if (isMonth(asked)) return <Report period={asked} self={self} />;
-  return <Here loaded={latest}>{(period) => <Report period={period} self={self} />}</Here>;
+  return <Here loaded={first}>{(period) => <Report period={period} self={self} />}</Here>;
 }
 
 function Report({ period, self }: { period: string; self: Self }) {
   const words = useWords();
-  const { texts, monthName } = words;
+  const { texts, fill, monthName, monthAlone } = words;
   const place = usePlace();
+  const running = runningMonth();
   const days = useLoaded(`costs ${period} days`, () => costs(period, ["day", "mode"]));
   const to = (month: string) => address(place, { period: month });
   return (
     <>
       <Hatches />
       <div className="head">
-        <h1 className="month-name">{monthName(period)}</h1>
+        <div className="title">
+          <h1 className="capital">{monthName(period)}</h1>
+          {period === monthBeside(running, -1) && (
+            <Link to={to(running)} className="capital">{fill(texts.soFar, { month: monthAlone(running) })}</Link>
+          )}
+        </div>
         <div className="tools">
           <Link to={to(monthBeside(period, -1))} className="button" label={texts.previousMonth}>←</Link>
           <label className="choice">
@@ -81,6 +79,8 @@ function Report({ period, self }: { period: string; self: Self }) {
               <Days report={report} />
               <Levels period={period} />
               {self.tenant === null && <WhatFor period={period} />}
+              {self.tenant === null && <Lost period={period} self={self} />}
+              {self.permissions.includes("findings:read") && <Findings from={report.from} to={report.to} />}
               <Reconciliation report={report} />
             </>
           )
@@ -115,14 +115,11 @@ function MonthChoice({ period }: { period: string }) {
   );
 }
 
-/** For bars and percentages, which are pictures of figures. */
-const size = (text: string | null | undefined) => (text == null ? 0 : Number(text));
-
 function Totals({ report }: { report: Costs }) {
-  const { texts, hours, money, percent, fill, time } = useWords();
+  const { texts, hours, money, portion, fill, time } = useWords();
   const { total, totals, currency } = report;
   const used = totals.find((line) => line.state === "used");
-  const share = (line: CostLine | undefined) => percent(size(line?.gpu_hours) / size(total.gpu_hours));
+  const share = (line: CostLine | undefined) => portion(size(line?.gpu_hours) / size(total.gpu_hours));
   const idle = totals.find((line) => line.state === "idle");
   return (
     <section aria-labelledby="totals">
@@ -144,7 +141,7 @@ function Totals({ report }: { report: Costs }) {
           <dt>{texts.used}</dt>
           <dd>{hours(used?.gpu_hours ?? "0")} <small>{fill(texts.ofTotal, { share: share(used) })}</small></dd>
         </div>
-        {idle && (
+        {idle && size(idle.gpu_hours) > 0 && (
           <div>
             <dt>{texts.states.idle}</dt>
             <dd>{hours(idle.gpu_hours)} <small>{fill(texts.ofTotal, { share: share(idle) })}</small></dd>
@@ -277,9 +274,26 @@ async function saveCsv(period: string, groupBy: readonly string[]) {
   if (!answer.ok) throw new Error(answer.statusText);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await answer.blob());
-  link.download = `costs-${period}-${groupBy.join("-")}.csv`;
+  link.download = `${isDemo(answer) ? "demo-" : ""}costs-${period}-${groupBy.join("-")}.csv`;
   link.click();
   URL.revokeObjectURL(link.href);
+}
+
+/**
+ * Who pays comes first, most hours first, with what is of one name together; then what nobody held, in the order of the
+ * states.
+ */
+function inOrder(lines: CostLine[], level: Level): [CostLine[], CostLine[]] {
+  const most = new Map<string | undefined, number>();
+  for (const line of lines) most.set(line[level], Math.max(most.get(line[level]) ?? 0, size(line.gpu_hours)));
+  const ordered = [...lines].sort(
+    (a, b) =>
+      (most.get(b[level]) ?? 0) - (most.get(a[level]) ?? 0) ||
+      (a[level] ?? "").localeCompare(b[level] ?? "") ||
+      STATES.indexOf(a.state) - STATES.indexOf(b.state),
+  );
+  const isPlatform = (line: CostLine) => level === "tenant" && line.tenant === PLATFORM;
+  return [ordered.filter((line) => !isPlatform(line)), ordered.filter(isPlatform)];
 }
 
 function Levels({ period }: { period: string }) {
@@ -312,8 +326,33 @@ function Levels({ period }: { period: string }) {
           const lines = report.groups.filter(
             (line) => path.every((value, at) => line[LEVELS[at] ?? "tenant"] === value) && line.state !== "rounding",
           );
+          const [payers, platform] = inOrder(lines, level);
           const most = Math.max(...lines.map((line) => size(line.gpu_hours)), 0.000001);
-          const ordered = [...lines].sort((a, b) => size(b.gpu_hours) - size(a.gpu_hours));
+          const row = (line: CostLine) => {
+            const value = line[level] ?? "";
+            const name = show(path.length, value);
+            return (
+              <tr key={`${value} ${line.state}`}>
+                <th scope="row">
+                  {level === "workload" ? (
+                    name
+                  ) : (
+                    <Link to={address(place, down([...path, value]))} label={`${name}: ${fill(texts.openLevel, { name })}`}>{name}</Link>
+                  )}
+                </th>
+                <td>{words.word("states", line.state)}</td>
+                <td className="number">{words.hours(line.gpu_hours)}</td>
+                <td className="number">{words.portion(size(line.gpu_hours) / (size(report.total.gpu_hours) || 1))}</td>
+                <td className="bar">
+                  <svg aria-hidden="true">
+                    <rect width={`${(100 * size(line.gpu_hours)) / most}%`} height="10" style={{ fill: line.state === "used" ? "var(--accent)" : ofState(line.state) }} />
+                  </svg>
+                </td>
+                <td className="number">{words.hours(line.unpriced_gpu_hours)}</td>
+                <td className="number">{words.money(line.cost, report.currency)}</td>
+              </tr>
+            );
+          };
           return (
             <Wide label={texts.byTenant}>
               <table>
@@ -322,37 +361,19 @@ function Levels({ period }: { period: string }) {
                     <th scope="col">{texts[level]}</th>
                     <th scope="col">{texts.state}</th>
                     <th scope="col" className="number">{texts.gpuHours}</th>
-                    <th scope="col"><span className="hidden">{texts.share}</span></th>
+                    <th scope="col" className="number">{texts.shareOfTotal}</th>
+                    <td />
                     <th scope="col" className="number">{texts.unpriced}</th>
                     <th scope="col" className="number">{texts.cost}</th>
                   </tr>
                 </thead>
-                <tbody>
-                  {ordered.map((line) => {
-                    const value = line[level] ?? "";
-                    const name = show(path.length, value);
-                    return (
-                      <tr key={`${value} ${line.state}`}>
-                        <th scope="row">
-                          {level === "workload" ? (
-                            name
-                          ) : (
-                            <Link to={address(place, down([...path, value]))} label={`${name}: ${fill(texts.openLevel, { name })}`}>{name}</Link>
-                          )}
-                        </th>
-                        <td>{words.word("states", line.state)}</td>
-                        <td className="number">{words.hours(line.gpu_hours)}</td>
-                        <td className="bar">
-                          <svg aria-hidden="true">
-                            <rect width={`${(100 * size(line.gpu_hours)) / most}%`} height="10" style={{ fill: line.state === "used" ? "var(--accent)" : ofState(line.state) }} />
-                          </svg>
-                        </td>
-                        <td className="number">{words.hours(line.unpriced_gpu_hours)}</td>
-                        <td className="number">{words.money(line.cost, report.currency)}</td>
-                      </tr>
-                    );
-                  })}
-                </tbody>
+                <tbody>{payers.map(row)}</tbody>
+                {platform.length > 0 && (
+                  <tbody>
+                    <tr><th scope="rowgroup" colSpan={7} className="apart">{texts.platformTime}</th></tr>
+                    {platform.map(row)}
+                  </tbody>
+                )}
               </table>
             </Wide>
           );
@@ -364,7 +385,7 @@ function Levels({ period }: { period: string }) {
 
 function WhatFor({ period }: { period: string }) {
   const words = useWords();
-  const { texts, hours, money, percent } = words;
+  const { texts, hours, money, portion } = words;
   const loaded = useLoaded(`costs ${period} model`, () => costs(period, ["model"]));
   return (
     <section aria-labelledby="what-for">
@@ -376,10 +397,10 @@ function WhatFor({ period }: { period: string }) {
               <thead>
                 <tr>
                   <th scope="col">{texts.state}</th>
-                  <th scope="col">{texts.cause}</th>
                   <th scope="col" className="number">{texts.gpuHours}</th>
                   <th scope="col" className="number">{texts.share}</th>
                   <th scope="col" className="number">{texts.cost}</th>
+                  <th scope="col">{texts.cause}</th>
                 </tr>
               </thead>
               {STATES.map((state) => {
@@ -393,18 +414,18 @@ function WhatFor({ period }: { period: string }) {
                         <svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" style={{ fill: state === "used" ? "var(--accent)" : ofState(state) }} /></svg>{" "}
                         {words.word("states", state)}
                       </th>
-                      <td>{(texts.causes as Record<string, string>)[state]}</td>
                       <td className="number">{hours(total.gpu_hours)}</td>
-                      <td className="number">{percent(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
+                      <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="number">{money(total.cost, report.currency)}</td>
+                      <td className="because">{(texts.causes as Record<string, string>)[state]}</td>
                     </tr>
                     {models.map((line) => (
                       <tr key={line.model} className="below">
                         <th scope="row">{line.model}</th>
-                        <td />
                         <td className="number">{hours(line.gpu_hours)}</td>
-                        <td className="number">{percent(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
+                        <td className="number">{portion(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
                         <td className="number">{money(line.cost, report.currency)}</td>
+                        <td />
                       </tr>
                     ))}
                   </tbody>
