@@ -4,12 +4,16 @@ import { gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
+/** What the first page's script may be, in bytes as they are sent. */
+const SCRIPT_MAX = 120_000;
+
 /** Leaves a packed twin beside each file: the program sends that and packs nothing itself. */
 function packed(): Plugin {
   return {
     name: "packed",
     apply: "build",
     closeBundle() {
+      let script = 0;
       const pack = (folder: string) => {
         for (const entry of readdirSync(folder, { withFileTypes: true })) {
           const path = join(folder, entry.name);
@@ -17,11 +21,13 @@ function packed(): Plugin {
           else if (/\.(js|css|html|svg)$/.test(entry.name)) {
             const bytes = gzipSync(readFileSync(path), { level: 9 });
             writeFileSync(`${path}.gz`, bytes);
-            if (entry.name.endsWith(".js")) console.log(`${entry.name}: ${bytes.length} bytes gzip`);
+            if (entry.name.endsWith(".js")) script += bytes.length;
           }
         }
       };
       pack(join(import.meta.dirname, "dist"));
+      console.log(`the script is ${script} bytes gzip`);
+      if (script > SCRIPT_MAX) throw new Error(`the script is ${script} bytes gzip, and may be ${SCRIPT_MAX}`);
     },
   };
 }

@@ -342,6 +342,7 @@ function Levels({ period }: { period: string }) {
                 </th>
                 <td>{words.word("states", line.state)}</td>
                 <td className="number">{words.hours(line.gpu_hours)}</td>
+                <td className="number">{words.money(line.cost, report.currency)}</td>
                 <td className="number">{words.portion(size(line.gpu_hours) / (size(report.total.gpu_hours) || 1))}</td>
                 <td className="bar">
                   <svg aria-hidden="true">
@@ -349,7 +350,6 @@ function Levels({ period }: { period: string }) {
                   </svg>
                 </td>
                 <td className="number">{words.hours(line.unpriced_gpu_hours)}</td>
-                <td className="number">{words.money(line.cost, report.currency)}</td>
               </tr>
             );
           };
@@ -361,10 +361,10 @@ function Levels({ period }: { period: string }) {
                     <th scope="col">{texts[level]}</th>
                     <th scope="col">{texts.state}</th>
                     <th scope="col" className="number">{texts.gpuHours}</th>
+                    <th scope="col" className="number">{texts.cost}</th>
                     <th scope="col" className="number">{texts.shareOfTotal}</th>
                     <td />
                     <th scope="col" className="number">{texts.unpriced}</th>
-                    <th scope="col" className="number">{texts.cost}</th>
                   </tr>
                 </thead>
                 <tbody>{payers.map(row)}</tbody>
@@ -398,8 +398,8 @@ function WhatFor({ period }: { period: string }) {
                 <tr>
                   <th scope="col">{texts.state}</th>
                   <th scope="col" className="number">{texts.gpuHours}</th>
-                  <th scope="col" className="number">{texts.share}</th>
                   <th scope="col" className="number">{texts.cost}</th>
+                  <th scope="col" className="number">{texts.share}</th>
                   <th scope="col">{texts.cause}</th>
                 </tr>
               </thead>
@@ -415,16 +415,16 @@ function WhatFor({ period }: { period: string }) {
                         {words.word("states", state)}
                       </th>
                       <td className="number">{hours(total.gpu_hours)}</td>
-                      <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="number">{money(total.cost, report.currency)}</td>
+                      <td className="number">{portion(size(total.gpu_hours) / size(report.total.gpu_hours))}</td>
                       <td className="because">{(texts.causes as Record<string, string>)[state]}</td>
                     </tr>
                     {models.map((line) => (
                       <tr key={line.model} className="below">
                         <th scope="row">{line.model}</th>
                         <td className="number">{hours(line.gpu_hours)}</td>
-                        <td className="number">{portion(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
                         <td className="number">{money(line.cost, report.currency)}</td>
+                        <td className="number">{portion(size(line.gpu_hours) / size(report.total.gpu_hours))}</td>
                         <td />
                       </tr>
                     ))}
