@@ -24,12 +24,16 @@ DEMO ?=
 help:
 	@echo "make run     build, and show a made-up company on http://127.0.0.1:8080 (its data: data/demo)"
 	@echo "make web     build the web pages with Node; a program that is built after that has them"
-	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres)"
+	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres, test-web,"
+	@echo "             test-browser)"
 	@echo "make long    the integration tests in release, with the long variants (LONG_TESTS=1), and the spool's longest"
 	@echo "make bench   the benchmarks: attribution, a month's report over HTTP, the door, what agents send"
 	@echo "make fmt     format the source"
 	@echo "make lint    format check, three feature sets, clippy, deploy/, cargo-deny if installed"
 	@echo "make clean   remove the build folders and data/demo"
+
+HAS_NODE := command -v npm >/dev/null 2>&1 && \
+    [ "$$(printf '%s\n' v20.19.0 "$$(node --version)" | sort -V | head -n1)" = v20.19.0 ]
 
 # The program takes the pages in when the file that is touched is compiled, and cargo does not see a folder that is new.
 WEB_SOURCE := $(shell find web/src web/vendor -type f 2>/dev/null) \
@@ -49,8 +53,8 @@ web/node_modules/.package-lock.json: web/package-lock.json
 # The pages where they can be built; a program without them says how.
 .PHONY: web-if-node
 web-if-node:
-	@if ! command -v npm >/dev/null 2>&1; then \
-	    echo "npm is not installed: the web pages are not built, and the program says how they are."; \
+	@if ! { $(HAS_NODE); }; then \
+	    echo "Node 20.19 or newer is not here: the web pages are not built, and the program says how they are."; \
 	elif ! $(MAKE) --no-print-directory web; then \
 	    echo "The web pages could not be built: the program says how they are." >&2; fi
 
@@ -61,7 +65,7 @@ run: needs-build web-if-node
 	"$(CARGO_TARGET_DIR)/release/fatia" demo $(DEMO)
 
 .PHONY: test
-test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres
+test: needs-test fmt-check check clippy test-domain test-sqlite test-postgres test-web test-browser
 	@echo "All checks passed."
 
 # The same tests as `make test`, with longer runs where a test reads LONG_TESTS; release, since they are about volume.
@@ -130,3 +134,13 @@ test-sqlite:
 .PHONY: test-postgres
 test-postgres:
 	$(CARGO) test $(LOCKED) --test it postgres
+
+.PHONY: test-web
+test-web:
+	@if $(HAS_NODE); then $(MAKE) --no-print-directory web; \
+	else echo "Node 20.19 or newer is not here: the web pages were not built."; fi
+
+.PHONY: test-browser
+test-browser:
+	$(CARGO) build $(LOCKED) --bin fatia
+	web/check.sh "$(CARGO_TARGET_DIR)/debug/fatia"

@@ -130,6 +130,23 @@ install_promtool() {
     rm -rf "$folder"
 }
 
+# Node that the pages can be built with; distributions' own may be older.
+has_node() {
+    has npm && has node && [[ $(printf '%s\n' v20.19.0 "$(node --version)" | sort -V | head -n1) == v20.19.0 ]]
+}
+has_chromium() { has chromium || has chromium-browser || has google-chrome; }
+
+# The pages are looked at where they can be built: it is not Rust's fault where they cannot.
+want_browser() {
+    if ! has_node; then
+        say "Node 20.19 or newer is not here, so the web pages are neither built nor looked at"
+    elif ! has_chromium && { ! has apt-get || { [[ $(id -u) -ne 0 ]] && ! has sudo; }; }; then
+        say "there is no Chromium here and no apt-get, root or sudo to install it with: the web pages are not looked at"
+    elif ! has_chromium; then
+        install chromium
+    fi
+}
+
 main() {
     local purpose=${1:-}
     case $purpose in
@@ -153,6 +170,7 @@ main() {
     [[ $purpose == test ]] || return 0
     has_python_judges || install_python_judges
     has_promtool || install_promtool
+    want_browser
 }
 
 # Of the caller's `programs` and `postgres`.
