@@ -64,9 +64,9 @@ fn a_file_is_loaded_once_and_its_faults_are_named() {
 }
 
 #[test]
-fn the_file_in_the_readme_can_be_loaded() {
-    let readme = include_str!("../../../README.md");
-    let section = readme.split("### Catalogue").nth(1).expect("the section");
+fn the_file_in_the_manual_can_be_loaded() {
+    let manual = include_str!("../../../MANUAL.md");
+    let section = manual.split("## Catalogue").nth(1).expect("the section");
     let example =
         section.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a file");
     let fatia = Fatia::new();
