@@ -94,21 +94,42 @@ pub async fn derive_all(
     worker: &Worker,
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Derived, ServiceError> {
-    let (mut derived, mut failed, mut after) = (Derived::default(), Failed::new(), None);
+    let mut derived = Derived::default();
+    // Round once more: something may have been marked in the buckets before.
+    while round(platform, worker, &mut derived, progress).await? {}
+    Ok(derived)
+}
+
+/// Derives what is marked, once round all scopes. A worker that does so now and then, and not until nothing is left, sums
+/// a day anew once for many batches that come in meanwhile.
+///
+/// # Errors
+/// As [`derive_all`].
+pub async fn derive_round(platform: &Platform, worker: &Worker) -> Result<Derived, ServiceError> {
+    let mut derived = Derived::default();
+    round(platform, worker, &mut derived, &|_| ()).await?;
+    Ok(derived)
+}
+
+/// Goes once round the buckets that nobody else holds. Whether there was something to do.
+async fn round(
+    platform: &Platform,
+    worker: &Worker,
+    derived: &mut Derived,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<bool, ServiceError> {
+    let (mut failed, mut after) = (Failed::new(), None);
     loop {
         let leases = take_leases(platform, worker, after).await?;
         let Some(last) = leases.last() else {
-            match (failed.pop_first(), after) {
-                (Some((_, error)), _) => return Err(error),
-                (None, None) => return Ok(derived),
-                // Round once more: something may have been marked in the buckets before.
-                (None, Some(_)) => after = None,
-            }
-            continue;
+            return match failed.pop_first() {
+                Some((_, error)) => Err(error),
+                None => Ok(after.is_some()),
+            };
         };
         after = Some(last.bucket);
         let mut held = Held { leases, renewed: platform.now() };
-        let result = work_off(platform, worker, &mut held, &mut failed, &mut derived, progress).await;
+        let result = work_off(platform, worker, &mut held, &mut failed, derived, progress).await;
         release(platform, held.leases).await?;
         result?;
     }
@@ -394,10 +415,14 @@ async fn work_off(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), ServiceError> {
     let mut homes = scopes_by_id(platform).await?;
+    // What is marked again while it is derived waits for the next round: agents that catch up mark a day with each batch,
+    // and neither other days nor tenants' sums wait for theirs.
+    let (mut done, mut again) = (BTreeSet::new(), BTreeSet::<(ScopeId, Day)>::new());
     loop {
         keep(platform, worker, held).await?;
         let buckets = held.buckets();
-        let days_at_once = DAYS_AT_ONCE.saturating_add(i64::try_from(failed.len()).unwrap_or(i64::MAX));
+        let left_out = i64::try_from(failed.len().saturating_add(again.len())).unwrap_or(i64::MAX);
+        let days_at_once = DAYS_AT_ONCE.saturating_add(left_out);
         let (days, tenant_days) = platform
             .read(move |scope, tx| {
                 unit(async move {
@@ -409,16 +434,20 @@ async fn work_off(
             })
             .await?;
         progress(derived.days);
-        let days: Vec<(ScopeId, Day)> = days.into_iter().filter(|day| !failed.contains_key(day)).collect();
+        let known_again = again.len();
+        again.extend(days.iter().filter(|day| done.contains(*day)));
+        let is_new = |day: &(ScopeId, Day)| !failed.contains_key(day) && !again.contains(day);
+        let days: Vec<(ScopeId, Day)> = days.into_iter().filter(is_new).collect();
         if days.iter().any(|(scope, _)| !homes.contains_key(scope)) {
             // A node joined while this worker had its bucket.
             homes = scopes_by_id(platform).await?;
         }
         if !days.is_empty() {
+            done.extend(days.iter().copied());
             derive_days(platform, worker, held, &homes, days, failed, derived).await?;
         } else if !tenant_days.is_empty() {
             sum_tenant_days(platform, held, tenant_days, derived).await?;
-        } else {
+        } else if again.len() == known_again {
             return Ok(());
         }
     }

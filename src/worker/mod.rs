@@ -16,6 +16,8 @@ use futures_util::future::BoxFuture;
 const TICK_US: i64 = 300 * MICROS_PER_SECOND;
 /// Between two looks for marks.
 const LOOK: Duration = Duration::from_millis(500);
+/// The same after a round in which there was something to derive: more of the same days may be on its way.
+const PACE: Duration = Duration::from_millis(200);
 /// After an error, before the next try.
 const REST: Duration = Duration::from_secs(5);
 
@@ -47,7 +49,8 @@ pub async fn run(
     let mut ticked = Instant::MIN;
     loop {
         let pause = match step(platform, worker, &mut ticked).await {
-            Ok(()) => LOOK,
+            Ok(0) => LOOK,
+            Ok(_) => PACE,
             Err(error @ ServiceError::ZoneChanged { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(worker = %worker.holder, "deriving failed and will be tried again: {}", chain(&error));
@@ -61,19 +64,20 @@ pub async fn run(
     }
 }
 
-async fn step(platform: &Platform, worker: &Worker, ticked: &mut Instant) -> Result<(), ServiceError> {
+/// Ticks where it is time, and derives once round. How many scopes' days were derived.
+async fn step(platform: &Platform, worker: &Worker, ticked: &mut Instant) -> Result<u64, ServiceError> {
     let now = platform.now();
     if now.micros_since(*ticked) >= TICK_US {
         tick::advance(platform).await?;
         outbox::forget_old(platform).await?;
         *ticked = now;
     }
-    let derived = derive::derive_all(platform, worker, &|_| ()).await?;
+    let derived = derive::derive_round(platform, worker).await?;
     if derived.days > 0 {
         tracing::info!(worker = %worker.holder, days = derived.days, "derived {} node-days", derived.days);
     }
     outbox::send_due(platform, &LogReceiver).await?;
-    Ok(())
+    Ok(derived.days)
 }
 
 /// Says events in the log: for whoever collects logs, and as long as nobody else wants them.

@@ -8,6 +8,7 @@ use fatia::domain::ids::{ScopeKind, ScopeName};
 use fatia::domain::period::{BillingZone, Day};
 use fatia::domain::units::Instant;
 use fatia::services::ctx::Clock;
+use fatia::services::derive::{Worker, derive_round};
 use fatia::store::marks::{self, Mark, MarkKind};
 use fatia::store::{fleet, unit};
 use futures_util::future::BoxFuture;
@@ -158,6 +159,35 @@ on_both_databases! {
         undisturbed.tick().await;
         undisturbed.derive().await;
         assert_eq!(platform.levels().await, undisturbed.levels().await);
+    }
+
+    async fn a_day_that_is_marked_again_and_again_is_derived_once_a_round(platform: &TestPlatform) {
+        platform.inventory(FLEET).await;
+        platform.tick().await;
+        let agent = Sender::agent("n1");
+        platform.accept(&agent, five_minutes(&agent, 1)).await.expect("a good batch");
+        let accepting = platform.platform.clone();
+        // Each time the worker looks at its clock, an agent that catches up has sent another five minutes.
+        let meddle = move |left: i64| -> BoxFuture<'static, ()> {
+            let (platform, agent) = (accepting.clone(), Sender::agent("n1"));
+            Box::pin(async move {
+                let batch = five_minutes(&agent, 13 - left);
+                fatia::services::accept::accept(&platform, &agent.credential(), batch).await.expect("a good batch");
+            })
+        };
+        let clock = MeddlingClock { now: platform.now(), left: AtomicI64::new(11), meddle: Box::new(meddle) };
+        let clock = Arc::new(clock);
+        let worker = Worker { holder: "worker".to_owned(), lease_seconds: 60 };
+        let replica = platform.replica(clock.clone()).await;
+        let left = clock.left.load(Ordering::SeqCst);
+        let derived = derive_round(&replica, &worker).await.expect("deriving goes on");
+        assert!(clock.left.load(Ordering::SeqCst) < left - 1, "the agent went on meanwhile");
+        assert_eq!(derived.days, 1);
+        let derived = derive_round(&replica, &worker).await.expect("deriving goes on");
+        assert_eq!(derived.days, 1);
+        assert!(derived.tenant_days > 0, "tenants' sums wait for no agent");
+        platform.derive().await;
+        platform.assert_well().await;
     }
 }
 
