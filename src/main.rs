@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         (settings.billing.zone, settings.billing.currency) = (None, None);
         (settings.http.tls_certificate, settings.http.tls_key) = (None, None);
     }
-    log_as(settings.log.format);
+    log_as(settings.log.format, matches!(arguments.command, Command::Demo(_)));
     if let Command::Agent(agent) = &arguments.command {
         // No runtime is under it: two threads do it all.
         return match node::Options::of("fatia agent", &agent.rest) {
@@ -85,9 +85,14 @@ fn has_database(data: &Path, settings: &Settings) -> bool {
 }
 
 /// Logs to standard error. What is logged holds no secret: no token, no URL with a password, no body.
-fn log_as(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn,actix_server=warn"));
+fn log_as(format: LogFormat, is_demo: bool) {
+    // Whoever looks at a demo looks for its address, not for each tenant and rule that it makes.
+    let by_default = if is_demo {
+        "info,sqlx=warn,actix_server=warn,fatia::worker=warn"
+    } else {
+        "info,sqlx=warn,actix_server=warn"
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(by_default));
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match format {

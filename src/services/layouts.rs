@@ -21,10 +21,14 @@ use crate::domain::units::{Instant, Quantity};
 use crate::domain::usage::Slice;
 use crate::store::fleet::{DevicesWanted, ListedDevice, ListedInterval, ScopeDevice, StoredScope};
 use crate::store::node_hour::{self, StoredHour};
-use crate::store::{PlatformScope, ReadTx, fleet, mapping, prices, unit};
+use crate::store::{PlatformScope, ReadTx, StoreError, fleet, mapping, prices, unit};
 
 /// Longest span of one device's question, in hours.
 pub const HOURS_MAX: i64 = 7 * 24;
+/// Hours that are read at once: what was said of one takes up to a few MiB.
+const HOURS_AT_ONCE: usize = 24;
+/// Pieces of one answer, at most.
+const PIECES_MAX: usize = 200_000;
 /// Devices that are listed at once.
 const DEVICES_AT_ONCE: i64 = 1_000;
 
@@ -284,6 +288,10 @@ impl DeviceLayout {
 struct Layouts(Vec<(Span, Vec<PieceView>, Vec<DoubtView>)>);
 
 impl Layouts {
+    fn pieces(&self) -> usize {
+        self.0.iter().map(|(_, pieces, _)| pieces.len()).sum()
+    }
+
     /// Adds an hour's; what an hour's edge cut in two is put together again.
     fn add(&mut self, division: &Division, hour: &HourSegments) {
         let span = division.span;
@@ -361,23 +369,26 @@ impl<'t> Reader<'t> {
         within: Span,
         only: Option<&Name>,
     ) -> Result<Divided, ServiceError> {
-        let mut hours = self.zone.hours_meeting(within);
-        let Some(first) = hours.next() else { return Ok(Divided::new()) };
-        let run = Span::clamped(first.start(), hours.last().unwrap_or(first).end());
-        let devices = fleet::scope_devices(self.scope, self.tx, home.id, run).await?;
-        let hours = node_hour::hours(self.scope, self.tx, home.id, run).await?;
-        self.divide(home, (within, only), &devices, &hours)
+        let mut divided = Divided::new();
+        let all: Vec<Span> = self.zone.hours_meeting(within).collect();
+        for hours in all.chunks(HOURS_AT_ONCE) {
+            let (Some(first), Some(last)) = (hours.first(), hours.last()) else { continue };
+            let run = Span::clamped(first.start(), last.end());
+            let devices = fleet::scope_devices(self.scope, self.tx, home.id, run).await?;
+            let hours = node_hour::hours(self.scope, self.tx, home.id, run).await?;
+            self.divide(home, (within, only), (&devices, &hours), &mut divided)?;
+        }
+        Ok(divided)
     }
 
     fn divide(
         &self,
         home: &StoredScope,
         (within, only): (Span, Option<&Name>),
-        devices: &[ScopeDevice],
-        hours: &[StoredHour],
-    ) -> Result<Divided, ServiceError> {
+        (devices, hours): (&[ScopeDevice], &[StoredHour]),
+        divided: &mut Divided,
+    ) -> Result<(), ServiceError> {
         let mut divider = Divider::new(&self.catalogue, &self.rules);
-        let mut divided = Divided::new();
         for stored in hours {
             let (node_hour, members) = members(home, stored, devices)?;
             let segments = &node_hour.segments;
@@ -418,9 +429,13 @@ impl<'t> Reader<'t> {
                     .iter()
                     .filter(|each| each.span.meets(within))
                     .for_each(|each| layouts.add(each, segments));
+                if layouts.pieces() > PIECES_MAX {
+                    let what = "pieces in the span";
+                    return Err(StoreError::TooMany { what, most: PIECES_MAX }.into());
+                }
             }
         }
-        Ok(divided)
+        Ok(())
     }
 }
 
