@@ -43,6 +43,8 @@ fn main() -> ExitCode {
         settings.database.url = None;
         (settings.billing.zone, settings.billing.currency) = (None, None);
         (settings.http.tls_certificate, settings.http.tls_key) = (None, None);
+        // Its own agents tell months in seconds, and nobody else has a key.
+        settings.http.token_rate = 0;
     }
     log_as(settings.log.format, matches!(arguments.command, Command::Demo(_)));
     if let Command::Agent(agent) = &arguments.command {
