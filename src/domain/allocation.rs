@@ -373,6 +373,7 @@ pub(super) fn nobody_reported(model: &Name) -> Rc<Shares> {
         share: Share::WHOLE,
         estimated: false,
         activity: None,
+        utilization: None,
     };
     Rc::new(Shares { leaves: vec![leaf], doubts: Vec::new() })
 }

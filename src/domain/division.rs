@@ -52,6 +52,8 @@ pub struct Piece {
     pub owner: Option<Owner>,
     /// SM activity as a share of the device, where it was measured.
     pub activity: Option<Share>,
+    /// The same as a share of the compute that its slice has; more than all of it where it may burst.
+    pub utilization: Option<Share>,
     /// Whether the share is the declared one because the measured one is missing.
     pub estimated: bool,
 }
@@ -81,18 +83,22 @@ impl Divider<'_> {
         divisions
     }
 
-    /// The divisions of a pool's members in one billing hour, in their order. Arguments as for
-    /// [`Divider::divide_pool`].
+    /// The divisions of a pool's members in one billing hour, in their order; of those that are not wanted none.
+    /// Arguments as for [`Divider::divide_pool`].
     #[must_use]
     pub fn pool_divisions(
         &self,
         members: &[DeviceFacts<'_>],
         hour: &HourSegments,
         segments: Option<&DeviceSegments>,
+        is_wanted: impl Fn(&Name) -> bool,
     ) -> Vec<Vec<Division>> {
         let dealt = pool::deal(members, hour, segments);
         let of_member = |(facts, dealt): (&DeviceFacts<'_>, Vec<pool::Dealt<'_>>)| {
             let mut divisions = Vec::new();
+            if !is_wanted(&facts.device.uuid) {
+                return divisions;
+            }
             for (span, segment, shares) in &dealt {
                 self.cut(facts, hour, (*span, *segment, shares), &mut divisions);
             }
@@ -121,10 +127,11 @@ impl Divider<'_> {
                     mode,
                     sku: sku.clone(),
                     slice,
-                    start: slice.and_then(|slice| start_of(hour, &facts.device.uuid, slice)),
+                    start: segment.zip(slice).and_then(|(segment, slice)| start_of(hour, segment, slice)),
                     evidence,
                     owner: holder.map(|holder| self.rules.owner(holder, at)),
                     activity: leaf.activity,
+                    utilization: leaf.utilization,
                     estimated: leaf.estimated,
                 }
             });
@@ -143,15 +150,77 @@ impl Divider<'_> {
     }
 }
 
-/// The first memory slot of a slice, or of the nearest one around it that has one.
-fn start_of(hour: &HourSegments, device: &Name, slice: usize) -> Option<u16> {
+/// The first memory slot of a slice, or of the nearest one around it that has one. Looked for among the slices of the
+/// segment: an id may come again within an hour, for another slice.
+fn start_of(hour: &HourSegments, segment: &Segment, slice: usize) -> Option<u16> {
+    let there = || segment.layout.iter().copied().chain(segment.holders.iter().map(|holder| holder.slice));
     let mut slice = hour.slices.get(slice)?;
     for _ in 0..DEPTH_MAX {
         if slice.start.is_some() {
             return slice.start;
         }
         let parent = slice.parent.as_ref()?;
-        slice = hour.slices.iter().find(|each| each.device == *device && each.id.as_ref() == Some(parent))?;
+        slice =
+            there().filter_map(|each| hour.slices.get(each)).find(|each| each.id.as_ref() == Some(parent))?;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::catalogue::Catalogue;
+    use crate::domain::device::Device;
+    use crate::domain::mapping::MappingRules;
+    use crate::domain::segment::Claims;
+    use crate::domain::units::Instant;
+    use crate::domain::usage::{
+        Batch, Coverage, CoverageOf, LayoutRow, Slice, SliceSize, Source, SourceRank,
+    };
+
+    fn minutes(from: i64, to: i64) -> Span {
+        let at = |minute: i64| Instant::from_micros(minute * 60_000_000);
+        Span::new(at(from), at(to)).unwrap()
+    }
+
+    /// GPU instances and the replicas in them: an instance's id may come again within an hour, at another slot.
+    #[test]
+    fn a_slice_lies_where_the_one_around_it_lies_at_that_time() {
+        let uuid = Name::fixed("GPU-1");
+        let instance = |start: u16| Slice {
+            id: Some(Name::fixed("gi-1")),
+            start: Some(start),
+            ..Slice::plain(uuid.clone(), SharingMode::Mig, SliceSize::Profile(Name::fixed("3g.40gb")))
+        };
+        let replica = Slice {
+            id: Some(Name::fixed("r-1")),
+            parent: Some(Name::fixed("gi-1")),
+            ..Slice::plain(uuid.clone(), SharingMode::TimeSlicing, SliceSize::OneOf(1))
+        };
+        let (before, after) = (minutes(0, 30), minutes(30, 60));
+        let row = |slice, span| LayoutRow { slice, span, uncut: span };
+        let batch = Batch {
+            slices: vec![instance(0), instance(4), replica],
+            layout: vec![row(0, before), row(1, after), row(2, before), row(2, after)],
+            coverage: vec![Coverage { device: uuid.clone(), span: minutes(0, 60), of: CoverageOf::Holding }],
+            ..Batch::default()
+        };
+        let mut claims = Claims::new();
+        claims.add(&Source { rank: SourceRank::HostAgent, sender: Name::fixed("a") }, 1, &batch);
+        let hour = claims.fold(&[minutes(0, 60)]).remove(0);
+        let device = Device { uuid, model: Name::fixed("NVIDIA H100 80GB HBM3") };
+        let in_service = [minutes(0, 60)];
+        let facts = DeviceFacts { device: &device, memory_mib: None, in_service: &in_service, states: &[] };
+        let rules = MappingRules::default();
+        let mut divider = Divider::new(Catalogue::embedded(), &rules);
+        let divisions = divider.divisions(&facts, &hour, hour.devices.first(), &Policy::default());
+        let starts: Vec<(Span, Vec<Option<u16>>)> = divisions
+            .into_iter()
+            .map(|each| {
+                let slices = each.pieces.iter().filter(|piece| piece.slice.is_some());
+                (each.span, slices.map(|piece| piece.start).collect())
+            })
+            .collect();
+        assert_eq!(starts, [(before, vec![Some(0)]), (after, vec![Some(4)])]);
+    }
 }

@@ -134,6 +134,7 @@ impl<'a> Hands<'a> {
                 share: Share::WHOLE,
                 estimated: false,
                 activity: None,
+                utilization: None,
             };
             Rc::new(Shares { leaves: vec![leaf], doubts: Vec::new() })
         };
@@ -223,6 +224,7 @@ impl<'a> Hands<'a> {
             share,
             estimated: false,
             activity: None,
+            utilization: None,
         }
     }
 }

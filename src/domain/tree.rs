@@ -78,6 +78,8 @@ pub struct Leaf {
     pub estimated: bool,
     /// SM activity as a share of the device, where it was measured.
     pub activity: Option<Share>,
+    /// The same as a share of the compute that the slice has; more than all of it where it may burst.
+    pub utilization: Option<Share>,
 }
 
 impl Leaf {
@@ -311,6 +313,7 @@ impl<'c> Forest<'c> {
             share: Share::WHOLE,
             estimated: false,
             activity: None,
+            utilization: None,
         };
         let shares = Rc::new(Shares { leaves: vec![leaf], doubts: Vec::new() });
         self.whole.insert((model.clone(), mode), Rc::clone(&shares));
@@ -474,6 +477,7 @@ struct Item {
     /// What was used of the parent; none: not to be asked, or not measured.
     used: Option<Share>,
     activity: Option<Share>,
+    utilization: Option<Share>,
     estimated: bool,
 }
 
@@ -726,6 +730,7 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
             share,
             estimated: false,
             activity: None,
+            utilization: None,
         });
     }
 
@@ -755,6 +760,7 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
                 basis: Basis::Allocation,
                 used: None,
                 activity: None,
+                utilization: None,
                 estimated: false,
             }));
         }
@@ -851,7 +857,8 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
             }
             activity = active;
         }
-        Some(Item { node: Some(at), holder, weight, basis, used, activity, estimated })
+        let utilization = activity.as_ref().map(|activity| activity.over(&compute));
+        Some(Item { node: Some(at), holder, weight, basis, used, activity, utilization, estimated })
     }
 
     /// Compute and memory share of a child of `parent`, and whether one stands in for what is not known.
@@ -1016,8 +1023,18 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
                 return;
             }
             let (mode, sku, path) = (self.mode_of(at), self.sku(at), self.path(at));
-            let (kind, estimated, activity) = (LeafKind::Idle, false, None);
-            self.shares.leaves.push(Leaf { kind, spot, mode, sku, path, share, estimated, activity });
+            let (kind, estimated, activity, utilization) = (LeafKind::Idle, false, None, None);
+            self.shares.leaves.push(Leaf {
+                kind,
+                spot,
+                mode,
+                sku,
+                path,
+                share,
+                estimated,
+                activity,
+                utilization,
+            });
         }
     }
 
@@ -1040,6 +1057,7 @@ impl<'a, 'c> Tree<'_, 'a, 'c> {
                 LeafKind::Used => item.activity.as_ref().map(|active| active.of(of_parent)),
                 LeafKind::HeldUnused | LeafKind::Idle | LeafKind::Stranded | LeafKind::Unknown => None,
             },
+            utilization: item.utilization.filter(|_| kind == LeafKind::Used),
         });
     }
 

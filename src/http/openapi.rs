@@ -724,7 +724,7 @@ fn schemas() -> Value {
         "mode": text_or_null(), "sku": text(), "slice": text_or_null(), "slice_id": text_or_null(),
         "start": integer_or_null(), "tenant": text_or_null(), "project": text_or_null(),
         "evidence": { "type": "object", "additionalProperties": text() },
-        "activity": text_or_null(), "estimated": { "type": "boolean" },
+        "activity": text_or_null(), "utilization": text_or_null(), "estimated": { "type": "boolean" },
     }));
     add("LayoutPiece", piece);
     add(

@@ -69,7 +69,6 @@ impl Query {
         }
     }
 
-    /// Which page is asked: after which place, and how many values.
     /// A span of at most so many hours, `from` … `to`; both are needed.
     pub(super) fn span(&mut self, hours_max: i64) -> Option<Span> {
         let from = self.find("from", Instant::parse);
@@ -89,6 +88,7 @@ impl Query {
         span
     }
 
+    /// Which page is asked: after which place, and how many values.
     pub(super) fn page<P: DeserializeOwned>(&mut self) -> Page<P> {
         let limit = self.find("limit", |text| match text.parse() {
             Ok(limit @ 1..=LIMIT_MAX) => Ok(limit),

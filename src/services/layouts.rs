@@ -110,6 +110,8 @@ pub struct PieceView {
     pub evidence: BTreeMap<&'static str, String>,
     /// SM activity as a share of the device; none: not measured.
     pub activity: Option<String>,
+    /// The same as a share of the compute that its slice has: more than 1 where it may burst.
+    pub utilization: Option<String>,
     /// Whether the share is the declared one because the measured one is missing.
     pub estimated: bool,
 }
@@ -329,6 +331,7 @@ impl PieceView {
                 .map(|(field, value)| (field.word(), value.to_string()))
                 .collect(),
             activity: piece.activity.map(|activity| activity.to_string()),
+            utilization: piece.utilization.map(|utilization| utilization.to_string()),
             estimated: piece.estimated,
         }
     }
@@ -390,7 +393,7 @@ impl<'t> Reader<'t> {
     ) -> Result<(), ServiceError> {
         let mut divider = Divider::new(&self.catalogue, &self.rules);
         for stored in hours {
-            let (node_hour, members) = members(home, stored, devices)?;
+            let Some((node_hour, members)) = members(home, stored, devices)? else { continue };
             let segments = &node_hour.segments;
             let facts: Vec<DeviceFacts<'_>> = members
                 .iter()
@@ -416,7 +419,11 @@ impl<'t> Reader<'t> {
                     });
                     of_wanted.collect()
                 }
-                ScopeKind::Pool => divider.pool_divisions(&facts, segments, claimed(&home.name.name)),
+                ScopeKind::Pool => {
+                    let said = claimed(&home.name.name);
+                    let is_wanted = |device: &Name| only.is_none_or(|only| only == device);
+                    divider.pool_divisions(&facts, segments, said, is_wanted)
+                }
             };
             for ((device, _), divisions) in
                 members.iter().zip(all).filter(|((device, _), _)| is_wanted(device))
@@ -439,12 +446,13 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A stored hour, and the devices that it divides with their time in service, in its order.
+/// A stored hour, and the devices that it divides with their time in service, in its order. None for a pool's of
+/// another inventory than that of now: it is going to be derived anew.
 fn members<'d>(
     home: &StoredScope,
     stored: &StoredHour,
     devices: &'d [ScopeDevice],
-) -> Result<(NodeHour, Vec<Member<'d>>), ServiceError> {
+) -> Result<Option<(NodeHour, Vec<Member<'d>>)>, ServiceError> {
     let node_hour = node_hour::decode(&stored.body)?;
     let hour = node_hour.segments.hour;
     let concerns = |device: &ScopeDevice| match home.name.kind {
@@ -466,10 +474,15 @@ fn members<'d>(
         };
         let any = |device: &&ScopeDevice| device.device.uuid == divided.device;
         let found = candidates.clone().find(same).or_else(|| candidates.clone().find(any));
-        if let Some(device) = found {
-            members.push((device, served(device).0));
-            candidates.by_ref().take_while(|each| !std::ptr::eq(*each, device)).for_each(drop);
-        }
+        let Some(device) = found else {
+            match home.name.kind {
+                // What a pool has is dealt among all of its devices, so without one the others' is not known either.
+                ScopeKind::Pool => return Ok(None),
+                ScopeKind::Node => continue,
+            }
+        };
+        members.push((device, served(device).0));
+        candidates.by_ref().take_while(|each| !std::ptr::eq(*each, device)).for_each(drop);
     }
-    Ok((node_hour, members))
+    Ok(Some((node_hour, members)))
 }

@@ -49,6 +49,8 @@ async fn scope_layout(mut call: Call, kind: ScopeKind) -> Result<Reply, Problem>
     let at = call.query.find("at", Instant::parse);
     call.no_more_query()?;
     let name = ScopeName { kind, name: call.name(kind.word())? };
+    // Hours are unpacked and divided for it, as much work as a report's.
+    let _turn = call.service.reports.acquire().await;
     Reply::json(&layouts::of_scope(&call.platform()?, name, at).await?)
 }
 
@@ -56,6 +58,7 @@ pub(in crate::http) async fn device_layout(mut call: Call) -> Result<Reply, Prob
     let within = call.query.span(layouts::HOURS_MAX);
     call.no_more_query()?;
     let device = call.name("device")?;
+    let _turn = call.service.reports.acquire().await;
     Reply::json(&layouts::of_device(&call.platform()?, device, good(within)?).await?)
 }
 

@@ -101,7 +101,7 @@ impl Pool {
         let rules = MappingRules::default();
         let mut divider = Divider::new(Catalogue::embedded(), &rules);
         let divided = divider.divide_pool(&facts, &hour, hour.devices.first()).unwrap();
-        let shown = divider.pool_divisions(&facts, &hour, hour.devices.first());
+        let shown = divider.pool_divisions(&facts, &hour, hour.devices.first(), |_| true);
         for (member, divisions) in divided.iter().zip(shown) {
             let billed = member.parts.iter().filter(|part| part.state != PartState::Rounding).cloned();
             assert_eq!(as_parts(&divisions), billed.collect::<Vec<_>>(), "what is shown is what is billed");

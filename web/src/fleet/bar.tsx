@@ -42,7 +42,7 @@ export function legend(paint: Paint, pieces: Piece[], colour: Colour, { texts, p
       label: `${percent(step / USES)}–${percent((step + 1) / USES)}`,
       fill: `var(--u${step})`,
     }));
-    const isMissing = used.some((piece) => piece.activity === null);
+    const isMissing = used.some((piece) => piece.utilization === null);
     return [...steps, ...(isMissing ? [{ key: "none", label: texts.notMeasured, fill: NOBODY }] : []), ...states];
   }
   const payers = new Map<string, Piece>();

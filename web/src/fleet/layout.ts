@@ -18,10 +18,8 @@ export function holderOf({ evidence }: Piece): string {
   return evidence.namespace !== undefined ? `${evidence.namespace}/${name}` : name;
 }
 
-/** How much of itself a piece used, 0 to 1; null where it was not measured. */
-export function useOf({ activity, share }: Piece): number | null {
-  return activity === null ? null : Math.min(1, fraction(activity) / fraction(share));
-}
+/** How much of its compute a piece used; above 1 where it took more than it holds, null where it was not measured. */
+export const useOf = ({ utilization }: Piece): number | null => (utilization === null ? null : fraction(utilization));
 
 export interface Drawn {
   piece: Piece;
@@ -63,7 +61,7 @@ export function runsOf(layouts: Layout[], byUse: boolean): Run[] {
       const { piece } = each;
       const key = JSON.stringify([
         each.start.toFixed(6), piece.share, piece.state, piece.mode, piece.slice, piece.slice_id, piece.tenant, piece.project, piece.evidence, piece.estimated,
-        byUse ? piece.activity : null,
+        byUse ? piece.utilization : null,
       ]);
       const goesOn = open.get(key);
       const run = goesOn && goesOn.to === from ? goesOn : { ...each, from, to };
