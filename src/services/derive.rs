@@ -62,6 +62,8 @@ const JOBS_AT_ONCE: usize = 8;
 const DAYS_AT_ONCE: i64 = 256;
 /// Tenants' days that are summed in one transaction.
 const TENANT_DAYS_AT_ONCE: usize = 64;
+/// How often tenants' days are summed in one turn, so that a worker that others keep busy looks for its nodes' days again.
+const SUMS_A_TURN: usize = 16;
 /// Buckets that one worker takes at once, so that others find some too.
 const BUCKETS_AT_ONCE: i64 = 64;
 
@@ -417,6 +419,7 @@ async fn work_off(
     let mut homes = scopes_by_id(platform).await?;
     // What is marked again while it is derived waits for the next round: agents that catch up mark a day with each batch,
     // and neither other days nor tenants' sums wait for theirs.
+    let mut sums = 0;
     let (mut done, mut again) = (BTreeSet::new(), BTreeSet::<(ScopeId, Day)>::new());
     loop {
         keep(platform, worker, held).await?;
@@ -445,7 +448,8 @@ async fn work_off(
         if !days.is_empty() {
             done.extend(days.iter().copied());
             derive_days(platform, worker, held, &homes, days, failed, derived).await?;
-        } else if !tenant_days.is_empty() {
+        } else if !tenant_days.is_empty() && sums < SUMS_A_TURN {
+            sums += 1;
             sum_tenant_days(platform, held, tenant_days, derived).await?;
         } else if again.len() == known_again {
             return Ok(());

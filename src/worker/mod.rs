@@ -72,11 +72,13 @@ async fn step(platform: &Platform, worker: &Worker, ticked: &mut Instant) -> Res
         outbox::forget_old(platform).await?;
         *ticked = now;
     }
-    let derived = derive::derive_round(platform, worker).await?;
+    let derived = derive::derive_round(platform, worker).await;
+    // A day that cannot be derived holds nothing else up.
+    outbox::send_due(platform, &LogReceiver).await?;
+    let derived = derived?;
     if derived.days > 0 {
         tracing::info!(worker = %worker.holder, days = derived.days, "derived {} node-days", derived.days);
     }
-    outbox::send_due(platform, &LogReceiver).await?;
     Ok(derived.days)
 }
 
