@@ -43,8 +43,8 @@ fn main() -> ExitCode {
         settings.database.url = None;
         (settings.billing.zone, settings.billing.currency) = (None, None);
         (settings.http.tls_certificate, settings.http.tls_key) = (None, None);
-        // Its own agents tell months in seconds, and nobody else has a key.
-        settings.http.token_rate = 0;
+        // Its own agents tell months in seconds.
+        (settings.http.token_rate, settings.http.token_burst) = (5_000, 5_000);
     }
     log_as(settings.log.format, matches!(arguments.command, Command::Demo(_)));
     if let Command::Agent(agent) = &arguments.command {
@@ -184,6 +184,8 @@ async fn serve(
         let _closed_by_its_reader = writeln!(out, "ready {address}{token}").and_then(|()| out.flush());
         if demo.is_some() {
             // Beside the log, which holds no token: for whoever sits at this terminal.
+            // Everywhere is no place that a browser can go to.
+            let address = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
             let text = format!(
                 "\nA made-up company, its fleet and its prices. Open {address}/#token={} in a browser.\n\
                  The data is in {}; Ctrl-C stops it.\n",

@@ -60,6 +60,9 @@ impl Ending {
     }
 }
 
+/// What stands beside what nobody owes anybody.
+const DEMO: &str = "Demo data: the company, its fleet and its prices are made up.";
+
 /// Where a command is done.
 #[derive(Debug)]
 pub enum Target<'a> {
@@ -67,6 +70,16 @@ pub enum Target<'a> {
     Here(&'a Platform, &'a Worker),
     /// By the service that has it open.
     Server(Server),
+}
+
+impl Target<'_> {
+    /// Whether all of its data is made up; of a service as far as it has answered.
+    fn is_demo(&self) -> bool {
+        match self {
+            Self::Here(platform, _) => platform.installation.is_demo,
+            Self::Server(server) => server.is_demo(),
+        }
+    }
 }
 
 /// Whether a running service may do a command for this process.
@@ -97,7 +110,7 @@ pub async fn run(
     command: &Command,
     random: fn(&mut [u8]) -> Result<(), String>,
 ) -> Result<Ending, ServiceError> {
-    match command {
+    let ended = match command {
         Command::Import(ImportCommand::Intervals(arguments)) => import::run(target, arguments).await,
         Command::Import(ImportCommand::States(arguments)) => states::run(target, arguments).await,
         Command::Report(ReportCommand::Costs(arguments)) => report::run(target, arguments).await,
@@ -113,7 +126,16 @@ pub async fn run(
         Command::Agent(_) | Command::Serve(_) | Command::Demo(_) | Command::Worker(_) | Command::Migrate => {
             Ok(Ending::Done)
         }
+    };
+    let is_said = match command {
+        // Above its figures, so that it goes where they go.
+        Command::Report(ReportCommand::Costs(arguments)) => arguments.format == args::Format::Text,
+        _ => false,
+    };
+    if target.is_demo() && !is_said {
+        tell(DEMO);
     }
+    ended
 }
 
 /// A new bearer or enrolment token.

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::args::{CostsArguments, Format};
-use super::{Ending, Target, show, tell};
+use super::{DEMO, Ending, Target, show, tell};
 use crate::domain::money::Amount;
 use crate::domain::report::{Dimension, ReportPeriod};
 use crate::services::error::ServiceError;
@@ -25,18 +25,12 @@ pub(super) async fn run(target: &Target<'_>, arguments: &CostsArguments) -> Resu
         Format::Json => serde_json::to_string_pretty(&costs).map_err(ServiceError::Encode)? + "\n",
         Format::Csv => costs.to_csv(),
     };
-    if costs.demo && arguments.format != Format::Text {
-        tell(DEMO);
-    }
     if pending > 0 {
         tell(&format!("{pending} marks still wait for a worker: figures may change when they are derived"));
     }
     show(&text)?;
     Ok(Ending::Done)
 }
-
-/// What stands over figures that nobody owes anybody.
-const DEMO: &str = "Demo data: the company, its fleet and its prices are made up.";
 
 /// The dimensions in the order asked, each once.
 fn distinct(asked: &[Dimension]) -> Vec<Dimension> {

@@ -1,6 +1,8 @@
 //! The running service, as commands use it: the same API that everybody has.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reqwest::multipart::{Form, Part};
@@ -32,6 +34,8 @@ pub struct Server {
     address: String,
     token: String,
     actor: String,
+    /// Whether an answer said that all data is made up.
+    is_demo: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Server {
@@ -114,7 +118,11 @@ impl Server {
     pub(super) fn at(address: String, token: String, actor: &str) -> Option<Self> {
         // Whatever proxy the environment names is for other machines.
         let client = Client::builder().no_proxy().build().ok()?;
-        Some(Self { client, address, token, actor: actor.to_owned() })
+        Some(Self { client, address, token, actor: actor.to_owned(), is_demo: Arc::default() })
+    }
+
+    pub(super) fn is_demo(&self) -> bool {
+        self.is_demo.load(Ordering::Relaxed)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -129,6 +137,9 @@ impl Server {
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, ServiceError> {
         let response = request.send().await.map_err(|error| away(&error))?;
+        if response.headers().get("Fatia-Demo").is_some_and(|said| said == "true") {
+            self.is_demo.store(true, Ordering::Relaxed);
+        }
         if response.status().is_success() {
             return Ok(response);
         }

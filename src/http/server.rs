@@ -225,7 +225,9 @@ pub fn start(platform: &Platform, door: Door) -> Result<Running, ServiceError> {
             .disable_signals()
     };
     let cannot = |at: SocketAddr| {
-        move |error: std::io::Error| refused(at.to_string(), format!("cannot listen: {error}; another address is given by --listen or http.listen"))
+        move |error: std::io::Error| {
+            refused(at.to_string(), format!("cannot listen: {error}; --listen takes another address"))
+        }
     };
     let is_tls = tls.is_some();
     let mut handles = Vec::new();

@@ -33,6 +33,7 @@ use fatia::services::pricing;
 use fatia::services::states::import_states;
 use fatia::services::table::Strictness;
 use fatia::services::tenancy::{self, RuleEdit};
+use fatia::services::tick;
 use fatia::wire::token;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,8 @@ const MONTHS: u32 = 1;
 const MADE_FILE: &str = "demo.json";
 /// Windows of the history: nobody reads minutes of last month.
 const HISTORY_CUT: Duration = Duration::from_secs(3_600);
+/// Windows of what was since the history was made, as an agent makes them.
+const LIVE_CUT: Duration = Duration::from_secs(60);
 const SPOOL_BYTES: u64 = 64 << 20;
 /// How often it is said how far the history is.
 const SAID_EVERY: Duration = Duration::from_secs(3);
@@ -238,6 +241,11 @@ fn first_of_month(now: Instant, before: u32) -> anyhow::Result<Instant> {
     Ok(Instant::parse(&first)?)
 }
 
+/// What a node's folder holds of its agent, if it is enrolled.
+fn enrolled(folder: &Path) -> anyhow::Result<Option<Identity>> {
+    Ok(Identity::load(folder)?.filter(|kept| kept.agent.is_some()))
+}
+
 impl Demo {
     /// Has each node's agent tell its history, waits until it is on the reports, and lets agents go on with now.
     pub(super) async fn tell(self, platform: &Platform) -> anyhow::Result<()> {
@@ -249,10 +257,11 @@ impl Demo {
             let new = NewEnrolment {
                 nodes: node.clone(),
                 since: Some(self.history.start()),
-                replaces: false,
+                // The answer to an enrolment that was broken off may be lost, and the agent known all the same.
+                replaces: true,
                 seconds: ENROLMENT_SECONDS,
             };
-            if Identity::load(&self.folder(node))?.is_none_or(|kept| kept.agent.is_none()) {
+            if enrolled(&self.folder(node))?.is_none() {
                 agents::make_enrolment(platform, new, &minted).await?;
             }
             tokens.push((node.clone(), minted.text));
@@ -277,15 +286,21 @@ impl Demo {
             }
         }
         demo.declare(platform).await?;
+        // What was covered is counted now, and not with the next tick: last month may have ended a minute ago.
+        tick::advance(platform).await?;
         let mut awaited = Awaited::now(platform).await?;
         while awaited.left(platform).await? > 0 && !demo.stop.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let told_to = demo.history.end();
         for node in demo.nodes.clone() {
             let demo = Arc::clone(&demo);
             let work = std::thread::Builder::new().name(format!("agent of {node}"));
+            // Between the history and now nobody was looked at either.
+            let since = Span::clamped(told_to, platform.now());
             work.spawn(move || {
-                let lived = demo.agent(&node).and_then(|agent| Ok(agent.run()?));
+                let told = demo.agent(&node).and_then(|agent| Ok(agent.replay(since, LIVE_CUT)?));
+                let lived = told.and_then(|_| Ok(demo.agent(&node)?.run()?));
                 if let Err(error) = lived {
                     tracing::error!("the demo's agent of {node} ended: {error:#}");
                 }
@@ -340,7 +355,8 @@ impl Demo {
     fn history_of(&self, node: &Name, token: &str) -> anyhow::Result<()> {
         let folder = self.folder(node);
         let machine = Host { boot: node::boot_id() };
-        let mut identity = match Identity::load(&folder)? {
+        // A key whose enrolment was not answered is used up.
+        let mut identity = match enrolled(&folder)? {
             Some(kept) => kept,
             None => Identity::make(&machine, &self.address, node)?,
         };
@@ -376,5 +392,49 @@ impl Demo {
             machine: Arc::new(Host { boot: node::boot_id() }) as Arc<dyn Machine>,
             stop: Arc::clone(&self.stop),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(months: Option<u32>, seed: Option<u64>) -> DemoArguments {
+        let arguments = ["127.0.0.1:0"].map(|address| address.parse());
+        let [Ok(listen)] = arguments else { panic!("an address") };
+        DemoArguments { listen, months, seed }
+    }
+
+    #[test]
+    fn a_demo_goes_on_as_what_it_was_made_and_as_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("fatia-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let at = |text| Instant::parse(text).expect("an instant");
+        let first =
+            Made::of(&folder, &arguments(Some(2), None), at("2026-01-31T23:59:59Z")).expect("a new one");
+        assert_eq!(
+            (first.start.as_str(), first.last_month.as_str()),
+            ("2025-11-01T00:00:00Z", "2025-12-01T00:00:00Z")
+        );
+        assert_eq!((first.seed, first.is_prepared), (SEED, false));
+        first.keep(&folder).expect("it can be kept");
+        let later = at("2026-03-01T00:00:00Z");
+        assert_eq!(Made::of(&folder, &arguments(None, None), later).expect("the same"), first);
+        assert_eq!(Made::of(&folder, &arguments(Some(2), Some(SEED)), later).expect("the same"), first);
+        for other in [arguments(Some(1), None), arguments(None, Some(8))] {
+            let refused = Made::of(&folder, &other, later).expect_err("another").to_string();
+            assert!(refused.contains("was made with --seed 7 --months 2"), "{refused}");
+        }
+        std::fs::remove_dir_all(&folder).expect("our own folder");
+    }
+
+    #[test]
+    fn what_stands_in_braces_is_put_in_where_it_is_known() {
+        let day = |inside: &str| Ok(inside.parse::<i64>().ok().map(|day| (day + 30).to_string()));
+        let text =
+            filled(r#"at = "{8}d 3h", pod = "x-{n}-{on}", { a = 1 }, {2}d"#, day).expect("a good text");
+        assert_eq!(text, r#"at = "38d 3h", pod = "x-{n}-{on}", { a = 1 }, 32d"#);
+        assert_eq!(offset("15d 6h"), Some((15 * 24 + 6) * MICROS_PER_HOUR));
+        assert_eq!((offset("15"), offset("")), (None, None));
     }
 }

@@ -144,7 +144,10 @@ pub enum ServiceError {
     #[error("{}", store_says(.0))]
     Store(#[from] StoreError),
     /// Made-up data is not put beside real data.
-    #[error("{place} holds data that is not the demo's: the demo needs a data directory of its own (--data)")]
+    #[error(
+        "{place} holds data that is not the demo's: give the demo a folder of its own (--data), or remove this one if it is an \
+             earlier version's demo"
+    )]
     NotADemo {
         /// The database.
         place: String,

@@ -210,7 +210,8 @@ impl Costs {
         self
     }
 
-    /// As CSV: one line a group. Text that a spreadsheet would take for a formula gets an apostrophe before it.
+    /// As CSV: one line a group. Text that a spreadsheet would take for a formula gets an apostrophe before it. Each line
+    /// of what is made up says so in a column of its own.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());
@@ -223,6 +224,7 @@ impl Costs {
             "metered_gpu_hours",
             "energy_joules",
         ]);
+        header.extend(self.demo.then_some("demo"));
         let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<String>>()];
         for group in &self.groups {
             let mut row: Vec<String> = group.values.iter().map(|(_, value)| no_formula(value)).collect();
@@ -234,6 +236,7 @@ impl Costs {
                 group.sum.metered_gpu_hours.clone(),
                 group.sum.energy_joules.clone().unwrap_or_default(),
             ]);
+            row.extend(self.demo.then(|| true.to_string()));
             rows.push(row);
         }
         for row in rows {

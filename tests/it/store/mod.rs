@@ -2,6 +2,7 @@
 
 mod accept;
 mod catalogue;
+mod demo;
 mod file;
 mod imports;
 mod leases;
