@@ -13,8 +13,8 @@ say() { printf 'pages: %s\n' "$*"; }
 
 CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}
 export CHROMIUM
-if ! command -v node >/dev/null || [[ ! -d node_modules ]]; then
-    say "they were not looked at: Node 20.19 or newer is not here, or the pages are not built"
+if ! ../deploy/ci/needs.sh has-node || [[ ! -d dist ]]; then
+    say "they were not looked at: they are not built, or there is no Node that could"
     exit
 fi
 if [[ -z $CHROMIUM ]]; then

@@ -81,7 +81,7 @@ export function App() {
           {isIn && <button type="button" onClick={signOut}>{texts.signOut}</button>}
         </div>
       </header>
-      <DemoLine />
+      <DemoLine self={self.state === "here" ? self.value : null} />
       <main id="content" tabIndex={-1}>
         {!isIn ? (
           <SignIn isRefused={isRefused} signIn={signIn} />
@@ -103,10 +103,15 @@ export function App() {
 }
 
 /** On all pages and on paper: nobody shall take figures of a demo for somebody's. */
-function DemoLine() {
+function DemoLine({ self }: { self: Self | null }) {
   const { texts } = useWords();
-  const demo = useLoaded("demo", async () => isDemo(await fetch("/healthz")));
-  if (demo.state !== "here" || !demo.value) return null;
+  const health = useLoaded("demo", async () => isDemo(await fetch("/healthz")));
+  // Said to everybody, and once more to whoever is signed in.
+  const isIt = self?.demo === true || (health.state === "here" && health.value);
+  useEffect(() => {
+    document.documentElement.toggleAttribute("data-demo", isIt);
+  }, [isIt]);
+  if (!isIt) return null;
   return <aside className="demo" aria-label={texts.demo}>{texts.demoLine}</aside>;
 }
 

@@ -48,8 +48,13 @@ async function lost(period: string, self: Self): Promise<{ lines: LostLine[]; mo
   // Reports name pools where they name nodes, and none has a node's name.
   const pools = new Set<string>();
   if (longest.length && self.permissions.includes("fleet:read")) {
-    const { items } = await body(api.GET("/api/v1/pools", { params: { query: { limit: 1000 } } }));
-    for (const { name } of items) pools.add(name);
+    for (let after: string | null | undefined; after !== null; ) {
+      const page: { items: { name: string }[]; next: string | null } = await body(
+        api.GET("/api/v1/pools", { params: { query: { limit: 1000, ...(after && { after }) } } }),
+      );
+      for (const { name } of page.items) pools.add(name);
+      after = page.next;
+    }
     if (self.permissions.includes("states:read")) {
       await Promise.all([...scopes].map(async (scope) => known.set(scope, await knownOf(scope, pools.has(scope)))));
     }

@@ -3,6 +3,7 @@
  *
  * All figures are the service's own, at each level of the drill-down: this page adds nothing up.
  */
+import { useState } from "react";
 import { api, body, isDemo, token, useLoaded, type CostLine, type Costs, type Self } from "../api/client";
 import { Hatches, Legend, StackedBars, type Column, type Series } from "../chart";
 import { ofMode, ofState, STATES } from "../colours";
@@ -304,13 +305,23 @@ function Levels({ period }: { period: string }) {
   const groupBy = LEVELS.slice(0, path.length + 1);
   const level: Level = groupBy[path.length] ?? "tenant";
   const loaded = useLoaded(`costs ${period} ${groupBy.join()}`, () => costs(period, groupBy));
+  const [failed, setFailed] = useState<string | null>(null);
+  const save = async () => {
+    try {
+      await saveCsv(period, groupBy);
+      setFailed(null);
+    } catch (error) {
+      setFailed(error instanceof Error ? error.message : String(error));
+    }
+  };
   const show = (at: number, value: string) => (LEVELS[at] === "mode" ? words.word("modes", value) : value);
   return (
     <section aria-labelledby="levels">
       <div className="head">
         <h2 id="levels">{texts.byTenant}</h2>
-        <button type="button" onClick={() => void saveCsv(period, groupBy)}>{texts.csv}</button>
+        <button type="button" onClick={() => void save()}>{texts.csv}</button>
       </div>
+      {failed !== null && <p role="alert" className="note bad">{texts.failed} {failed}</p>}
       <nav aria-label={texts.where} className="crumbs">
         <ol>
           <li>{path.length ? <Link to={address(place, down([]))}>{texts.allTenants}</Link> : texts.allTenants}</li>
