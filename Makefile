@@ -22,7 +22,8 @@ DEMO ?=
 
 .PHONY: help
 help:
-	@echo "make run     build, and show a made-up company on http://127.0.0.1:8080 (its data: data/demo)"
+	@echo "make run     build, and show a made-up company on http://127.0.0.1:8080 (its data: data/demo);"
+	@echo "             elsewhere: make run DEMO=\"--listen 127.0.0.1:9090\""
 	@echo "make web     build the web pages with Node; a program that is built after that has them"
 	@echo "make test    every check, cheapest first (also: lint, test-domain, test-sqlite, test-postgres, test-web,"
 	@echo "             test-browser)"
@@ -32,8 +33,8 @@ help:
 	@echo "make lint    format check, three feature sets, clippy, deploy/, cargo-deny if installed"
 	@echo "make clean   remove the build folders and data/demo"
 
-HAS_NODE := command -v npm >/dev/null 2>&1 && \
-    [ "$$(printf '%s\n' v20.19.0 "$$(node --version)" | sort -V | head -n1)" = v20.19.0 ]
+# What the pages take, and the tests of them.
+HAS_NODE := deploy/ci/needs.sh has-node
 
 # The program takes the pages in when the file that is touched is compiled, and cargo does not see a folder that is new.
 WEB_SOURCE := $(shell find web/src web/vendor -type f 2>/dev/null) \
@@ -53,8 +54,8 @@ web/node_modules/.package-lock.json: web/package-lock.json
 # The pages where they can be built; a program without them says how.
 .PHONY: web-if-node
 web-if-node:
-	@if ! { $(HAS_NODE); }; then \
-	    echo "Node 20.19 or newer is not here: the web pages are not built, and the program says how they are."; \
+	@if ! $(HAS_NODE); then \
+	    echo "There is no Node of the version that web/package.json asks for: the pages are not built, and the program says how."; \
 	elif ! $(MAKE) --no-print-directory web; then \
 	    echo "The web pages could not be built: the program says how they are." >&2; fi
 
@@ -138,7 +139,7 @@ test-postgres:
 .PHONY: test-web
 test-web:
 	@if $(HAS_NODE); then $(MAKE) --no-print-directory web; \
-	else echo "Node 20.19 or newer is not here: the web pages were not built."; fi
+	else echo "There is no Node of the version that web/package.json asks for: the pages were not built."; fi
 
 .PHONY: test-browser
 test-browser:

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Finds what building (`build`), checking (`lint`) or testing (`test`) Fatia needs, installs what Debian's or
 # Ubuntu's packages can give, and says how to get the rest. Safe to run again: with everything there it changes nothing.
+# `has-node` only says, by its exit status, whether the web pages can be built.
 #
 # It does not install Rust: the toolchain is yours to choose (distributions' own are too old for edition 2024).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 RUST_MINIMUM=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+
+NODE_MINIMUM=$(sed -n 's/.*"node": *">=\([0-9.]*\)".*/\1/p' "$ROOT/web/package.json")
 
 say() { printf '%s\n' "needs: $*" >&2; }
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -132,17 +135,22 @@ install_promtool() {
 
 # Node that the pages can be built with; distributions' own may be older.
 has_node() {
-    has npm && has node && [[ $(printf '%s\n' v20.19.0 "$(node --version)" | sort -V | head -n1) == v20.19.0 ]]
+    has npm && has node && [[ $(printf '%s\n' "v$NODE_MINIMUM" "$(node --version)" | sort -V | head -n1) == "v$NODE_MINIMUM" ]]
 }
+# Ubuntu's package of Chromium is a snap, which containers cannot run.
+is_debian() { has apt-get && grep -q '^ID=debian$' /etc/os-release 2>/dev/null; }
 has_chromium() { has chromium || has chromium-browser || has google-chrome; }
 
 # The pages are looked at where they can be built: it is not Rust's fault where they cannot.
 want_browser() {
     if ! has_node; then
-        say "Node 20.19 or newer is not here, so the web pages are neither built nor looked at"
-    elif ! has_chromium && { ! has apt-get || { [[ $(id -u) -ne 0 ]] && ! has sudo; }; }; then
-        say "there is no Chromium here and no apt-get, root or sudo to install it with: the web pages are not looked at"
-    elif ! has_chromium; then
+        say "Node $NODE_MINIMUM or newer is not here, so the web pages are neither built nor looked at"
+    elif has_chromium; then
+        return
+    elif ! is_debian || { [[ $(id -u) -ne 0 ]] && ! has sudo; }; then
+        say "there is no Chromium or Chrome here, and it is installed on Debian and with root or sudo only:" \
+            "the web pages are not looked at"
+    else
         install chromium
     fi
 }
@@ -150,9 +158,13 @@ want_browser() {
 main() {
     local purpose=${1:-}
     case $purpose in
+        has-node)
+            has_node
+            return
+            ;;
         build | lint | test) ;;
         *)
-            say "usage: $0 build|lint|test"
+            say "usage: $0 build|lint|test|has-node"
             exit 2
             ;;
     esac
