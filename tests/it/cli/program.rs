@@ -182,8 +182,14 @@ impl Running {
     /// Waits until it has said this on standard error.
     #[track_caller]
     pub fn until_told(&self, part: &str) {
-        if !until(LIMIT, || self.err.text().contains(part)) {
-            panic!("{} did not say `{part}`, but: {}", self.command, self.err.text());
+        self.until_told_one_of(&[part]);
+    }
+
+    /// Waits until it has said one of these on standard error.
+    #[track_caller]
+    pub fn until_told_one_of(&self, parts: &[&str]) {
+        if !until(LIMIT, || parts.iter().any(|part| self.err.text().contains(part))) {
+            panic!("{} said none of {parts:?}, but: {}", self.command, self.err.text());
         }
     }
 
