@@ -110,6 +110,8 @@ impl<S, U> std::fmt::Debug for Agent<S, U> {
 struct Notes {
     /// The newest inventory, and when it was taken, until the sender has it.
     inventory: Mutex<Option<(Inventory, Option<Reading>)>>,
+    /// The source was asked what there is; what it found is in `inventory`.
+    has_looked: AtomicBool,
     /// A holder or a layout changed.
     has_changed: AtomicBool,
     /// Nothing more will come.
@@ -362,6 +364,12 @@ impl<S: Source> Sampler<S> {
 
     /// Looks at what the node has, and has it told where it is new.
     fn look(&mut self, at: Instant, reading: Option<Reading>) -> Result<(), AgentError> {
+        self.take_inventory(at, reading)?;
+        self.notes.has_looked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn take_inventory(&mut self, at: Instant, reading: Option<Reading>) -> Result<(), AgentError> {
         let found = match self.source.inventory() {
             Ok(found) => found,
             Err(error) => {
@@ -441,10 +449,19 @@ impl<U: Upstream> Delivery<U> {
         let (mut slot, mut sent, mut is_due) = (i64::MIN, i64::MIN, false);
         let (mut not_before, mut tries) = (i64::MIN, 0);
         loop {
+            // What is on the disk may be of devices that the process before this one had not told of yet, and rows of such
+            // are refused for good: the first thing that is sent is what there is.
+            let is_over = self.notes.is_over.load(Ordering::Acquire);
+            if !self.notes.has_looked.load(Ordering::Acquire) {
+                if is_over {
+                    return Ok(());
+                }
+                self.machine.sleep(LOOK);
+                continue;
+            }
             if let Some((inventory, at)) = locked(&self.notes.inventory).take() {
                 self.sender.put_inventory(inventory, at);
             }
-            let is_over = self.notes.is_over.load(Ordering::Acquire);
             let reading = self.machine.reading();
             let elapsed = reading.monotonic_nanos.div_euclid(NANOS_PER_MICRO);
             let now = locked(&self.shared.clock).now(&reading);

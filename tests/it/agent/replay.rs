@@ -6,14 +6,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fatia::agent::clock::ServerClock;
-use fatia::agent::run::{Agent, Settings};
+use fatia::agent::run::{Agent, Replay, Settings};
 use fatia::agent::scripted::ScriptedSource;
+use fatia::agent::sender::Step;
+use fatia::agent::source::{Inventory, Sample, Source, SourceError};
+use fatia::agent::upstream::Request;
+use fatia::domain::units::Instant;
 use fatia::wire::usage_v1;
 use serde_json::Value;
 
 use super::rig::{
-    MINUTE, Node, SECOND, SMALL, TestMachine, assert_same_held, hours, http, journal, kept, measured,
-    scripted, total_micros,
+    MINUTE, Node, SECOND, SMALL, TestMachine, Way, assert_same_held, away, hours, http, journal, kept,
+    measured, scripted, total_micros,
 };
 use crate::support::api::Api;
 use crate::support::platform::{at, on_both_databases, span};
@@ -40,12 +44,59 @@ fn agent(
     }
 }
 
+/// A script whose devices are slow to list.
+struct Slow(ScriptedSource);
+
+impl Source for Slow {
+    fn inventory(&mut self) -> Result<Inventory, SourceError> {
+        std::thread::sleep(Duration::from_millis(300));
+        self.0.inventory()
+    }
+
+    fn sample(&mut self, at: Instant, sample: &mut Sample) -> Result<(), SourceError> {
+        self.0.sample(at, sample)
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.0.state()
+    }
+
+    fn restore(&mut self, state: &[u8]) {
+        self.0.restore(state);
+    }
+}
+
+impl Replay for Slow {
+    fn next_change(&self, after: Instant, end: Instant) -> Option<Instant> {
+        Replay::next_change(&self.0, after, end)
+    }
+}
+
 /// The pod of a key of what was held.
 fn pod(key: &str) -> &str {
     key.split("pod=").nth(1).unwrap_or(key)
 }
 
 on_both_databases! {
+    async fn what_was_kept_before_the_service_knew_of_any_device_waits_until_it_does(platform: &TestPlatform) {
+        let (before, whole) = (span("06-01T00:00 06-01T00:10"), span("06-01T00:00 06-01T00:20"));
+        let api = Api::of(platform);
+        let node = Node::enrolled(&api, TestMachine::at(platform.now(), None), "node-1", SMALL).await;
+        // A process that is killed after it tried its first batch, and before it told what there is.
+        let mut killed = node.start(Way(|_: &Request<'_>| away()));
+        killed.play(before);
+        assert!(matches!(killed.step(), Step::Pause(_)));
+        drop(killed);
+        let Agent { settings, identity, clock, source, upstream, machine, stop } = agent(&node, &api, 64);
+        let source = Slow(source);
+        let next = Agent { settings, identity, clock, source, upstream, machine, stop };
+        let work = move || next.replay(whole, Duration::from_secs(60));
+        tokio::task::spawn_blocking(work).await.unwrap().unwrap();
+        assert_same_held(&journal(platform, &node.scope()).await.held(), &scripted(SMALL, &node.name(), whole));
+        let mut raw = platform.raw().await;
+        assert_eq!(raw.number("SELECT COUNT(*) FROM usage_batch WHERE refused IS NOT NULL").await, 0);
+    }
+
     async fn a_replayed_day_is_in_the_journal_and_on_the_report_as_scripted(platform: &TestPlatform) {
         // Until Tuesday noon: so the five minutes are in it in which nobody sees who holds the second board.
         let (day, whole) = (span("06-01T00:00 06-02T00:00"), span("06-01T00:00 06-02T12:00"));
