@@ -178,7 +178,7 @@ struct Growing {
 #[derive(Debug)]
 pub struct Divider<'a> {
     pub(super) rules: &'a MappingRules,
-    pub(super) forest: Forest<'a>,
+    forest: Forest<'a>,
 }
 
 impl<'a> Divider<'a> {
@@ -220,10 +220,7 @@ impl<'a> Divider<'a> {
         for service in facts.in_service {
             nanos = nanos.saturating_add(service.nanos());
             for (span, segment) in tiles(*service, all) {
-                let shares = match segment {
-                    Some(segment) => self.forest.shares(ground, policy, hour, segment),
-                    None => nobody_reported(&device.model),
-                };
+                let shares = self.shares(ground, policy, hour, segment);
                 doubts.extend(shares.doubts.iter().map(|doubt| (doubt.clone(), span)));
                 let energy =
                     segment.and_then(|segment| energy::of_segment(segment, &shares.leaves, baseline));
@@ -242,6 +239,20 @@ impl<'a> Divider<'a> {
             parts,
             doubts: merged_doubts(doubts),
         })
+    }
+
+    /// The shares of a tile: of its segment, or of a span of which nobody said anything.
+    pub(super) fn shares(
+        &mut self,
+        ground: Ground<'_>,
+        policy: &Policy,
+        hour: &HourSegments,
+        segment: Option<&Segment>,
+    ) -> Rc<Shares> {
+        match segment {
+            Some(segment) => self.forest.shares(ground, policy, hour, segment),
+            None => nobody_reported(ground.model),
+        }
     }
 
     /// Divides the members of a pool in one billing hour: each its own device-hour, in the order given.
@@ -362,7 +373,7 @@ fn finish(all: Parts<'_>, device: &Device, in_service: Quantity) -> Result<Vec<P
 }
 
 /// The shares of a span of which nobody said anything.
-pub(super) fn nobody_reported(model: &Name) -> Rc<Shares> {
+fn nobody_reported(model: &Name) -> Rc<Shares> {
     // Not held, as far as anybody knows; that nobody vouches for it makes it unknown.
     let leaf = Leaf {
         kind: LeafKind::Idle,

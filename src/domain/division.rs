@@ -6,7 +6,7 @@
 //! Always true here: each instant of in-service time is in one division, and the shares of a division's pieces sum to
 //! the whole. What pieces come to over an hour, floored once, are the hour's parts.
 
-use super::allocation::{DeviceFacts, Divider, PartState, Told, nobody_reported, pieces, tiles, told};
+use super::allocation::{DeviceFacts, Divider, PartState, Told, pieces, tiles, told};
 use super::device::SharingMode;
 use super::ids::Name;
 use super::mapping::Owner;
@@ -15,10 +15,7 @@ use super::policy::Policy;
 use super::pool;
 use super::segment::{DeviceSegments, HourSegments, Segment};
 use super::share::Share;
-use super::tree::{Doubt, Ground, Shares};
-
-/// How many slices may lie around each other; what claims more is looked up no further.
-const DEPTH_MAX: usize = 16;
+use super::tree::{DEPTH_MAX, Doubt, Ground, Shares};
 
 /// A span in which nothing about a device changed, and what it was divided into.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,10 +70,7 @@ impl Divider<'_> {
         let mut divisions = Vec::new();
         for service in facts.in_service {
             for (span, segment) in tiles(*service, all) {
-                let shares = match segment {
-                    Some(segment) => self.forest.shares(ground, policy, hour, segment),
-                    None => nobody_reported(&device.model),
-                };
+                let shares = self.shares(ground, policy, hour, segment);
                 self.cut(facts, hour, (span, segment, &shares), &mut divisions);
             }
         }

@@ -24,7 +24,7 @@ const BYTES_PER_MIB: i128 = 1 << 20;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 /// How many slices may lie around each other. Nothing nests deeper than device, GPU instance, compute instance, vGPU
 /// and client; what does is taken for lost.
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 /// The unit in which framebuffers are packed: the smallest one is 512 MiB.
 const FRAMEBUFFER_UNIT_MIB: u32 = 512;
 /// A board of 1 TiB; an operator's catalogue may say more, and is packed as far as this.

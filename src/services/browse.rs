@@ -9,7 +9,7 @@ use super::pricing::version_json;
 use crate::domain::ids::{Name, ScopeKind, ScopeName};
 use crate::domain::units::Instant;
 use crate::store::findings::{FindingKind, FindingPlace};
-use crate::store::fleet::{DevicesWanted, ListedDevice, ListedScope};
+use crate::store::fleet::{DevicesWanted, ListedDevice, ListedScope, StoredScope};
 use crate::store::prices::{Published, VersionsWanted};
 pub use crate::store::states::StatePlace as Place;
 use crate::store::{audit, findings, fleet, prices, states, unit};
@@ -120,7 +120,7 @@ pub async fn devices(
             unit(async move {
                 let of = match of {
                     None => None,
-                    Some(name) => Some(scope_id(scope, tx, &name).await?),
+                    Some(name) => Some(scope_named(scope, tx, &name).await?.id),
                 };
                 let wanted = DevicesWanted::Page { after: &after, limit, of };
                 Ok(fleet::list_devices(scope, tx, wanted).await?)
@@ -130,14 +130,17 @@ pub async fn devices(
     Ok(found.iter().map(DeviceView::of).collect())
 }
 
-async fn scope_id(
+/// A node or pool by its name.
+///
+/// # Errors
+/// [`ServiceError::NotFound`].
+pub(super) async fn scope_named(
     scope: &crate::store::PlatformScope,
     tx: &crate::store::ReadTx,
     name: &ScopeName,
-) -> Result<crate::domain::ids::ScopeId, ServiceError> {
-    let found = fleet::find_scope(scope, tx, name).await?;
+) -> Result<StoredScope, ServiceError> {
     let missing = || ServiceError::NotFound { what: name.kind.word(), name: name.name.to_string() };
-    found.map(|found| found.id).ok_or_else(missing)
+    fleet::find_scope(scope, tx, name).await?.ok_or_else(missing)
 }
 
 /// One device.

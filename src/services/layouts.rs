@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::browse::scope_named;
 use super::ctx::Platform;
 use super::error::ServiceError;
 use crate::domain::allocation::{DeviceFacts, Divider};
@@ -138,7 +139,7 @@ pub async fn of_scope(
     platform
         .read(move |scope, tx| {
             unit(async move {
-                let home = found(scope, tx, &name).await?;
+                let home = scope_named(scope, tx, &name).await?;
                 let listed = all_devices(scope, tx, home.id).await?;
                 let here = intervals(&listed, &name);
                 let at = at.or(last_counted(&here));
@@ -201,7 +202,7 @@ pub async fn of_device(platform: &Platform, uuid: Name, within: Span) -> Result<
                         Some(pool) => ScopeName { kind: ScopeKind::Pool, name: pool.clone() },
                         None => ScopeName { kind: ScopeKind::Node, name: node.clone() },
                     };
-                    let home = found(scope, tx, &name).await?;
+                    let home = scope_named(scope, tx, &name).await?;
                     let mut divided = reader.divided(&home, within, Some(&uuid)).await?;
                     let layouts = divided.remove(&(node.clone(), uuid.clone())).unwrap_or_default();
                     devices.push(DeviceLayout::of(device, index, &node, pool.as_ref(), layouts));
@@ -231,11 +232,6 @@ fn last_counted(here: &[Served<'_>]) -> Option<Instant> {
     let counted = here.iter().filter(|(_, each)| each.counted_to > each.span.start());
     // An edge is the first instant that is not counted.
     counted.map(|(_, each)| each.counted_to.min(each.span.end()).plus_micros(-1)).max()
-}
-
-async fn found(scope: &PlatformScope, tx: &ReadTx, name: &ScopeName) -> Result<StoredScope, ServiceError> {
-    let missing = || ServiceError::NotFound { what: name.kind.word(), name: name.name.to_string() };
-    fleet::find_scope(scope, tx, name).await?.ok_or_else(missing)
 }
 
 /// All devices that are, or were, of a scope.
